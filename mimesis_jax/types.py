@@ -301,6 +301,10 @@ class Gym(Protocol):
 
     def begin(self) -> Feedback: ...
 
+    def spoken(self, text: str) -> bool:
+        """Whether the user hears this agent text (False: a tool call, for the agent chair only)."""
+        ...
+
     def step(self, text: str) -> Feedback:
         """The agent said `text`."""
         ...

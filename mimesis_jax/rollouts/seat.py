@@ -1,0 +1,175 @@
+"""A seat: an engine and a renderer that together sit in one chair. Text outside, tokens inside.
+
+What the engine was fed and what it sampled are kept as segments, so that the tree an episode is
+trained on holds exactly those ids: nothing is ever re-tokenised.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.chat import render
+from mimesis_jax.rollouts import engine as engines
+
+Thinking = Literal["sample", "empty", "none"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How a chair speaks.
+
+    thinking: "sample" a private thought before the message, "empty" (a closed empty thought is
+      put before it), or "none" (no thought block; the reply stays on the trunk).
+    limit: most tokens of a reply, thought included. min_think: fewest tokens of a sampled thought.
+    """
+
+    thinking: Thinking = "none"
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    limit: int = 48
+    min_think: int = 0
+
+
+@dataclasses.dataclass
+class _Memory:
+    """What a seat knows of one episode."""
+
+    seen: int = 0  # turns of the view already rendered
+    own: list[int] | None = None  # public ids of the last own reply, still to be put on the trunk
+    trunk: int = -1  # index of the last trunk segment
+    segments: list[types.Segment] = dataclasses.field(default_factory=list)
+
+
+class ModelSeat:
+    """types.Seat. One engine may serve several seats (other chairs, other settings)."""
+
+    def __init__(self, engine: engines.Engine, renderer: render.Renderer, chair: types.Chair,
+                 config: Config):  # fmt: skip
+        self.engine, self.renderer, self.chair, self.config = engine, renderer, chair, config
+        self._open: dict[tuple, types.Query] = {}
+        self._memory: dict[tuple, _Memory] = {}
+        self.counts: collections.Counter[str] = collections.Counter()
+
+    # --- types.Respond ------------------------------------------------------------------------
+
+    def respond(self, queries: Sequence[types.Query]) -> Iterable[types.Answer]:
+        for query in queries:
+            self._submit(query)
+        if not self._open:
+            return []
+        answers = []
+        for completion in self.engine.advance():
+            query = self._open.pop(completion.request.conversation)
+            answers.append((query, self._reply(query, completion)))
+        return answers
+
+    def finish(self, episode: tuple[int, int, int]) -> types.Tree:
+        """The episode's segments as this seat computed them; its state is freed."""
+        name = (self.chair, *episode)
+        self.engine.close(name)
+        memory = self._memory.pop(name, None)
+        return tuple(memory.segments) if memory else ()
+
+    # --- between text and tokens --------------------------------------------------------------
+
+    @property
+    def _private(self) -> bool:
+        return self.config.thinking != "none"
+
+    def _submit(self, query: types.Query) -> None:
+        name = (self.chair, *query.key.episode)
+        memory = self._memory.setdefault(name, _Memory())
+        context = list(memory.own or ())
+        self.counts["refed_tokens"] += len(context) if self._private else 0
+        for turn in query.turns[memory.seen :]:
+            if turn.author == self.chair and memory.own is not None:
+                memory.own = None  # its ids are already in `context` (or on the line)
+                continue
+            context.extend(int(i) for i in self.renderer.turn(turn))
+        memory.seen, memory.own = len(query.turns), None
+        if context:
+            memory.segments.append(
+                types.segment(context, memory.trunk, turn=query.key.turn, kind="trunk")
+            )
+            memory.trunk = len(memory.segments) - 1
+        config = self.config
+        sampled = config.thinking == "sample"
+        key = query.key
+        self.engine.submit(
+            engines.Request(
+                conversation=name,
+                extend=context,
+                header=list(self._header()),
+                private=self._private,
+                # Two chairs that share a seed must not share a stream.
+                stream=(key.stream, key.goal, key.copy, 2 * key.turn + (self.chair == "agent")),
+                stop=tuple(self.renderer.stops(self.chair)),
+                limit=config.limit,
+                temperature=config.temperature,
+                top_k=config.top_k,
+                top_p=config.top_p,
+                min_p=config.min_p,
+                ban=self.renderer.think_close if sampled and config.min_think else -1,
+                ban_until=config.min_think,
+            )
+        )
+        self._open[name] = query
+
+    def _header(self):
+        return self.renderer.header(self.chair, self.config.thinking)
+
+    def _reply(self, query: types.Query, completion: engines.Completion) -> types.Reply:
+        """Parses what was sampled, records its segment, types the outcome."""
+        name = completion.request.conversation
+        memory = self._memory[name]
+        header = np.asarray(self._header(), np.int32)
+        sample = types.Sample(
+            header, completion.ids, completion.logp, completion.free, completion.version
+        )
+        parsed = self.renderer.parse(completion.ids, self.config.thinking)
+        self._record(memory, query, sample, completion)
+        if self._private:
+            memory.own = [int(i) for i in self.renderer.continuation(self.chair, completion.ids,
+                                                                      self.config.thinking)]  # fmt: skip
+        else:
+            memory.own = [int(i) for i in self.renderer.missing_end(completion.ids)]
+        self.counts["replies"] += 1
+        if not completion.stopped:
+            kind = types.Kind.UNPARSED
+            reason = "length" if completion.full else "cut"
+        elif not parsed.well_formed:
+            kind, reason = types.Kind.UNPARSED, parsed.fault
+        elif parsed.left:
+            kind, reason = types.Kind.STOP, "left"
+        elif not parsed.public.strip():
+            kind, reason = types.Kind.EMPTY, None
+        else:
+            kind, reason = types.Kind.TEXT, None
+        self.counts[f"kind_{kind}"] += 1
+        return types.Reply(kind, parsed.public, parsed.private, reason, sample)
+
+    def _record(self, memory, query, sample: types.Sample, completion) -> None:
+        header, ids = sample.header, sample.ids
+        zeros, blank = np.zeros(len(header), np.float32), np.zeros(len(header), bool)
+        # A reply directly at the root of an empty trunk has no predecessor for its first header
+        # token; headers are never scored, so every scored token has one.
+        reply = types.segment(
+            np.concatenate([header, ids]),
+            memory.trunk,
+            scored=np.concatenate([blank, np.ones(len(ids), bool)]),
+            weight=np.concatenate([zeros, sample.free.astype(np.float32)]),
+            old_logp=np.concatenate([zeros, sample.logp]),
+            turn=query.key.turn,
+            kind="branch" if self._private else "trunk",
+        )
+        memory.segments.append(reply)
+        if not self._private:
+            memory.trunk = len(memory.segments) - 1

@@ -1,0 +1,96 @@
+"""Optimizer state and the one place where parameters change. The learning rate is a traced argument."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """AdamW. lr is the peak; warmup steps rise linearly, then `decay` takes it down over the run
+    ("constant" or "cosine" to lr * floor). clip: global gradient norm."""
+
+    lr: float = 1e-3
+    warmup: int = 10
+    decay: str = "cosine"
+    floor: float = 0.1
+    b1: float = 0.9
+    b2: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+    clip: float = 1.0
+
+    def __post_init__(self):
+        if self.decay not in ("constant", "cosine"):
+            raise ValueError(f"decay {self.decay!r} is unknown: use 'constant' or 'cosine'")
+        if self.lr <= 0 or self.clip <= 0:
+            raise ValueError(f"lr {self.lr} and clip {self.clip} must be positive")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """params and moments: pytrees. step: [] int32, updates applied. skipped: [] int32, updates left
+    out because the gradient was not finite."""
+
+    params: dict
+    moments: tuple
+    step: jax.Array
+    skipped: jax.Array
+
+
+def rate(config: Config, step: int, steps: int) -> float:
+    """Learning rate of update `step` (0-based) of `steps`."""
+    if step < config.warmup:
+        return config.lr * (step + 1) / config.warmup
+    if config.decay == "constant":
+        return config.lr
+    along = (step - config.warmup) / max(1, steps - config.warmup)
+    cosine = 0.5 * (1 + math.cos(math.pi * min(1.0, along)))
+    return config.lr * (config.floor + (1 - config.floor) * cosine)
+
+
+def _transform(config: Config) -> optax.GradientTransformation:
+    # Norms, biases and decay rates (vectors) are not decayed, matrices are.
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip),
+        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
+        optax.add_decayed_weights(
+            config.weight_decay, mask=lambda p: jax.tree.map(lambda x: x.ndim > 2, p)
+        ),
+    )
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def init(params, config: Config) -> State:
+    """A fresh State; params are copied, so donation never eats the caller's."""
+    params = jax.tree.map(jnp.copy, params)
+    # Two counters, two arrays: a buffer cannot be donated twice.
+    return State(params, _transform(config).init(params), jnp.int32(0), jnp.zeros((), jnp.int32))
+
+
+@jax.jit
+def zeros(params):
+    """Gradient accumulators, fp32."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params)
+
+
+@functools.partial(jax.jit, static_argnames="config", donate_argnums=(0, 1))
+def apply(state: State, grads, lr, config: Config) -> tuple[State, jax.Array]:
+    """One AdamW update. Returns the new state and the gradient's global norm [].
+
+    A gradient that is not finite changes nothing but the `skipped` counter.
+    """
+    norm = optax.global_norm(grads)
+    good = jnp.isfinite(norm)
+    safe = jax.tree.map(lambda g: jnp.where(good, g, 0.0), grads)
+    updates, moments = _transform(config).update(safe, state.moments, state.params)
+    moved = jax.tree.map(lambda p, u: p - jnp.where(good, lr, 0.0) * u, state.params, updates)
+    kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), moments, state.moments)
+    return State(moved, kept, state.step + good, state.skipped + ~good), norm

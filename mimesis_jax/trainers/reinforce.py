@@ -1,0 +1,109 @@
+"""The policy-gradient update on forests: clipped objective, optional KL, entropy, and CSD."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.forest import pack
+from mimesis_jax.losses import csd, policy
+from mimesis_jax.models import decoder, heads
+from mimesis_jax.trainers import optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """eps_low, eps_high: clip range. alpha: weight of CSD. entropy: bonus per token (0: none).
+    temperature: the one the episodes were sampled at. All are traced: changing one recompiles
+    nothing."""
+
+    eps_low: float = 0.2
+    eps_high: float = 0.28
+    alpha: float = 0.0
+    entropy: float = 0.0
+    temperature: float = 1.0
+
+
+@functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
+def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: dict):
+    """Adds one micro-batch's share of the gradient of  L = L_GRPO + alpha L_CSD.
+
+    knobs: Loss as a dict of scalars. totals: {"policy", "csd"}, the denominators over the whole
+    batch (all micro-batches, all hosts), at least 1e-9. Returns (grads, sums of metrics).
+    """
+
+    def loss(params):
+        hidden = decoder.hidden(spec, params, forest)
+        logp, entropy = heads.score(
+            spec, params, hidden, forest.source, forest.target, temperature=knobs["temperature"]
+        )
+        real = forest.weight > 0
+        surrogate, metrics = policy.clipped(
+            logp, forest.old_logp, forest.advantage, forest.weight,
+            eps_low=knobs["eps_low"], eps_high=knobs["eps_high"],
+        )  # fmt: skip
+        pull = csd.loss(logp, forest.gate, forest.coached)
+        spread = jnp.sum(jnp.where(real, entropy, 0.0) * forest.weight)
+        total = surrogate.numerator / totals["policy"]
+        total = total + knobs["alpha"] * pull.numerator / totals["csd"]
+        total = total - knobs["entropy"] * spread / totals["policy"]
+        drift = jnp.where(real, jnp.abs(logp - forest.old_logp), 0.0)
+        sums = {
+            "policy_loss": surrogate.numerator,
+            "csd_loss": pull.numerator,
+            "entropy": spread,
+            "drift": jnp.sum(drift * forest.weight),
+            **{name: value.numerator for name, value in metrics.items()},
+        }
+        return total, (sums, jnp.max(drift))
+
+    (_, (sums, drift)), new = jax.value_and_grad(loss, has_aux=True)(params)
+    return jax.tree.map(lambda a, b: a + b, grads, new), sums, drift
+
+
+def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pack.Shape,
+           loss: Loss, lr: float, config: optimizer.Config):  # fmt: skip
+    """One update on trees whose advantage, gate, coached and old_logp columns are set.
+
+    Trees whose scored tokens all weigh nothing and are not coached are left out (a group without
+    variance costs no forward). Returns (state, metrics).
+    """
+    live = [t for t in trees if any(np.any(s.weight) or np.any(s.coached) for s in t)]
+    if not live:
+        return state, {"trained_trees": 0}
+    forests = pack.pack(live, shape).forests
+    totals = {
+        "policy": np.float32(max(1e-9, sum(float(np.sum(f.weight)) for f in forests))),
+        "csd": np.float32(max(1e-9, sum(float(np.sum(f.coached)) for f in forests))),
+    }
+    knobs = {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
+    grads = optimizer.zeros(state.params)
+    sums: list[dict] = []
+    drifts = []
+    for forest in forests:
+        grads, part, drift = accumulate(spec, state.params, grads, forest, knobs, totals)
+        sums.append(part)
+        drifts.append(drift)
+    state, norm = optimizer.apply(state, grads, np.float32(lr), config)
+    host, drifts, norm = jax.device_get((sums, drifts, norm))
+    metrics = {
+        name: float(sum(part[name] for part in host))
+        / float(totals["csd" if name == "csd_loss" else "policy"])
+        for name in host[0]
+    }
+    tokens = sum(int(np.sum(f.valid)) for f in forests)
+    room = sum(f.valid.size for f in forests)
+    return state, {
+        **metrics,
+        "drift_max": float(max(drifts)),
+        "grad_norm": float(norm),
+        "trained_trees": len(live),
+        "tokens": tokens,
+        "padding_share": 1 - tokens / room,
+    }

@@ -1,0 +1,85 @@
+"""Supervised training on forests: base, user mid-training, thoughts, the agent's start."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.losses import likelihood
+from mimesis_jax.models import decoder, heads
+from mimesis_jax.trainers import optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """steps: updates of one batch each. save_every: steps between checkpoints."""
+
+    steps: int = 100
+    save_every: int = 100
+    optimizer: optimizer.Config = optimizer.Config()
+
+
+@functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
+def accumulate(spec, params, grads, forest: types.Forest, total):
+    """Adds one micro-batch's share of the gradient of  sum_t w_t (-log p_t) / total.
+
+    total: [] float32, the loss weight of the whole batch (all micro-batches, all hosts), so that
+    neither packing nor accumulation changes the loss. Returns (grads, Fraction of the nll).
+    """
+
+    def loss(params):
+        hidden = decoder.hidden(spec, params, forest)
+        logp, _ = heads.score(spec, params, hidden, forest.source, forest.target)
+        nll = likelihood.nll(logp, forest.weight)
+        return nll.numerator / total, nll
+
+    (_, nll), new = jax.value_and_grad(loss, has_aux=True)(params)
+    return jax.tree.map(lambda a, b: a + b, grads, new), nll
+
+
+def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
+           config: optimizer.Config):  # fmt: skip
+    """One update on a batch of micro-batches. Returns (state, metrics as device scalars)."""
+    total = np.float32(sum(float(np.sum(f.weight)) for f in forests))
+    grads = optimizer.zeros(state.params)
+    numerators = []
+    for forest in forests:
+        grads, nll = accumulate(spec, state.params, grads, forest, total)
+        numerators.append(nll.numerator)
+    state, norm = optimizer.apply(state, grads, np.float32(lr), config)
+    return state, {"nll": sum(numerators) / total, "grad_norm": norm}
+
+
+def train(
+    spec,
+    state: optimizer.State,
+    batches: Iterator[list[types.Forest]],
+    config: Config,
+    *,
+    first: int = 0,
+    report: Callable[[int, dict], None] = lambda step, metrics: None,
+    save: Callable[[int, optimizer.State], None] = lambda step, state: None,
+) -> optimizer.State:
+    """Runs steps first..config.steps - 1.
+
+    batches: yields the micro-batches of one update. report(step, metrics) after each step;
+    save(step, state) after every config.save_every-th and the last.
+    """
+    for step in range(first, config.steps):
+        start = time.perf_counter()
+        forests = next(batches)
+        tokens = sum(int(np.sum(f.valid)) for f in forests)
+        lr = optimizer.rate(config.optimizer, step, config.steps)
+        state, metrics = update(spec, state, forests, lr, config.optimizer)
+        metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
+        seconds = time.perf_counter() - start
+        report(step, {**metrics, "lr": lr, "tokens": tokens, "tokens_per_s": tokens / seconds})
+        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+            save(step + 1, state)
+    return state
