@@ -1,0 +1,123 @@
+"""Packing: trees of segments into forests, micro-batches of one fixed shape, and back.
+
+    packed = pack.pack(trees, pack.Shape(rows=16, length=384, chunk=16, learned=192, slots=2))
+    logp   = [score(params, forest) for forest in packed.forests]     # each [B, M]
+    per_token = pack.gather(logp, packed)                             # [n_scored]
+
+Plain numpy, deterministic. The order inside a tree is in `order`, the arrays in types.Forest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mimesis_jax.forest import fill, order, rows, tree
+from mimesis_jax.forest.shape import Shape
+from mimesis_jax.types import Forest, Tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """Micro-batches of one shape, and where their learned tokens came from.
+
+    forests: each [B, T] with M learned tokens a row (host numpy arrays).
+    origin: for each forest, [B, M] int64: number of the scored token (trees in order, segments in
+      order, scored tokens in order), -1 on padding. A bijection onto the scored tokens.
+    """
+
+    forests: list[Forest]
+    origin: list[np.ndarray]
+
+
+def pack(trees: Sequence[Tree], shape: Shape) -> Packed:
+    """Pack trees into as many micro-batches of exactly `shape` as they need.
+
+    A tree bigger than a row is cut: the parts begin with copies of their ancestors that score
+    nothing. Raises ValueError, naming tree and turn, for an empty segment, a child before its
+    parent, a scored root token, a path longer than a row, a segment with more scored tokens than a
+    row has room for, and a tree that nests its forks deeper than there are slots.
+    """
+    placed: list[tuple[int, order.Block]] = []  # with the number of their tree's first segment
+    first = 0
+    for number, one in enumerate(trees):
+        placed.extend((first, block) for block in blocks(one, shape, number))
+        first += len(one)
+    if not placed:
+        return Packed([], [])
+    chosen = rows.assign([block for _, block in placed], shape)
+    parts = [part for one in trees for part in one]
+    return Packed(*fill.arrays(parts, placed, chosen, shape))
+
+
+def gather(values: Sequence[Any], packed: Packed) -> np.ndarray:
+    """Per-learned-token results, one [B, M] array a forest, as [n_scored] in scored-token order."""
+    if len(values) != len(packed.origin):
+        raise ValueError(f"{len(values)} arrays for {len(packed.origin)} forests: give one each")
+    if not packed.origin:
+        return np.zeros(0, np.float32)
+    origin = np.concatenate([o.ravel() for o in packed.origin])
+    flat = np.concatenate([np.asarray(v).reshape(-1) for v in values])
+    real = origin != fill.NONE
+    out = np.zeros(int(real.sum()), flat.dtype)
+    out[origin[real]] = flat[real]
+    return out
+
+
+def blocks(one: Tree, shape: Shape, number: int = 0) -> list[order.Block]:
+    """A tree's blocks, one for each root, or several where it had to be cut for `shape`.
+
+    `length` and `learned` of a Block say how much of a row it takes. `number` names the tree in
+    errors (see `pack`).
+    """
+    tree.check(one, number)
+    lengths = [len(part.ids) for part in one]
+    parents = [part.parent for part in one]
+    scored = [int(np.count_nonzero(part.scored)) for part in one]
+    members: dict[int, list[int]] = {}
+    roots: list[int] = []
+    for i, parent in enumerate(parents):
+        roots.append(i if parent < 0 else roots[parent])
+        members.setdefault(roots[i], []).append(i)
+    found = []
+    for group in members.values():
+        block = order.layout(lengths, parents, scored, group, None, shape.chunk)
+        if block.length <= shape.length and block.learned <= shape.learned:
+            found.append(block)
+            continue
+        _limits(one, group, lengths, scored, shape, number)
+        found.extend(
+            order.layout(lengths, parents, scored, part, own, shape.chunk)
+            for part, own in order.cuts(
+                lengths, parents, scored, block, shape.length, shape.learned, shape.chunk
+            )
+        )
+    for block in found:
+        if block.slots > shape.slots:
+            raise ValueError(
+                f"tree {number} nests its forks so that {block.slots} state slots are needed, the"
+                f" shape has {shape.slots}: raise slots to {block.slots}, or fork less deeply"
+            )
+    return found
+
+
+def _limits(one, group, lengths, scored, shape: Shape, number: int) -> None:
+    """Raise where cutting cannot help: a path longer than a row, a segment scoring too much."""
+    depth: dict[int, int] = {}
+    for i in group:
+        depth[i] = depth.get(one[i].parent, 0) + lengths[i]
+        if depth[i] > shape.length:
+            raise ValueError(
+                f"tree {number}, turn {one[i].turn}: the path to the end of segment {i} is"
+                f" {depth[i]} tokens long (the segment itself {lengths[i]}), a row has"
+                f" {shape.length}: raise length to {-(-depth[i] // shape.chunk) * shape.chunk} or"
+                " leave earlier turns out"
+            )
+        if scored[i] > shape.learned:
+            raise ValueError(
+                f"tree {number}, turn {one[i].turn}: segment {i} scores {scored[i]} tokens, a row"
+                f" takes {shape.learned}: raise learned to {scored[i]} or split the segment"
+            )
