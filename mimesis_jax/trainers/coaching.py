@@ -1,0 +1,135 @@
+"""CSD's scoring: the same sampled reply with and without the coach's note, and the gate between.
+
+Teacher branches exist in the scoring forest only. What comes back, the gate and the student's
+log-probs, is written onto the plain trees that the update packs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.chat import render
+from mimesis_jax.forest import pack, tree
+from mimesis_jax.rollouts import scoring
+
+Notes = Mapping[int, str | None]  # turn of the dialogue -> note, None where there is none to give
+
+
+def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.Renderer, shape,
+                 temperature):  # fmt: skip
+    """One forward over all students and teachers.
+
+    Returns l_S [n] for all scored tokens of `trees`, and l_T [n], NaN where there is no note.
+    """
+    grown, students, teachers = [], [], []
+    start = 0
+    for one, said in zip(trees, notes, strict=True):
+        tokens = {turn: renderer.note(text) for turn, text in said.items() if text is not None}
+        taught = renderer.teacher(one, tokens)
+        grown.append(taught.tree)
+        students.append(taught.student + start)
+        teachers.append(taught.teacher + start)
+        start += tree.scored_count([taught.tree])
+    logp = scoring.score(spec, params, grown, shape, temperature=temperature)
+    # Scored tokens of the grown trees that are no teacher's are the plain trees' own, in order.
+    is_teacher = np.zeros(len(logp), bool)
+    if teachers:
+        is_teacher[np.concatenate(teachers)] = True
+    own = np.flatnonzero(~is_teacher)
+    taught_logp = np.full(len(logp), np.nan, np.float32)
+    if students:
+        taught_logp[np.concatenate(students)] = logp[np.concatenate(teachers)]
+    return logp[own], taught_logp[own]
+
+
+def coached(
+    spec,
+    params,
+    trees: Sequence[types.Tree],
+    notes: Sequence[Notes],
+    *,
+    renderer: render.Renderer,
+    shape: pack.Shape,
+    beta: float,
+    temperature: float = 1.0,
+) -> tuple[list[types.Tree], dict[str, float]]:
+    """Writes old_logp, gate and coached onto each tree's scored tokens.
+
+    notes: per episode, by turn; only turns with a note are coached (m_t = 1), and there only
+    tokens that were sampled freely. Returns the trees and metrics.
+    """
+    student, teacher = _differences(spec, params, trees, notes, renderer, shape, temperature)
+    free = tree.column(trees, "weight") > 0
+    has = np.isfinite(teacher) & free
+    gap = np.where(has, teacher - student, 0.0)
+    gate = 1.0 / (1.0 + np.exp(-np.clip(beta * gap, -60, 60)))
+    sampler = tree.column(trees, "old_logp")
+    out = tree.carry(trees, old_logp=student, gate=np.where(has, gate, 0.0), coached=has)
+    turns = sum(len(said) for said in notes)
+    noted = sum(text is not None for said in notes for text in said.values())
+    difference = np.abs(student - sampler)[free]
+    return out, {
+        "gate_mean": float(gate[has].mean()) if has.any() else 0.5,
+        "gate_share_above_half": float((gate[has] > 0.5).mean()) if has.any() else 0.0,
+        "none_share": 1 - noted / max(1, turns),
+        "coached_tokens": int(has.sum()),
+        "sampler_gap_mean": float(difference.mean()) if len(difference) else 0.0,
+        "sampler_gap_max": float(difference.max()) if len(difference) else 0.0,
+    }
+
+
+def probes(
+    spec,
+    params,
+    trees: Sequence[types.Tree],
+    notes: Sequence[Notes],
+    *,
+    renderer: render.Renderer,
+    shape: pack.Shape,
+    beta: float,
+    temperature: float = 1.0,
+    shuffle: Callable[[Sequence[Notes]], Sequence[Notes]] | None = None,
+) -> dict[str, float]:
+    """The two controls. Null: the same reply on a branch of its own without a note; its log-probs
+    must not move. Placebo: another episode's notes; how much lower its gate is than the true one's.
+    """
+    moved = shuffle or placebo
+    true_gate = _gates(spec, params, trees, notes, renderer, shape, beta, temperature)
+    false_gate = _gates(spec, params, trees, moved(notes), renderer, shape, beta, temperature)
+    empty = [{turn: "" for turn, text in said.items() if text is not None} for said in notes]
+    student, teacher = _differences(spec, params, trees, empty, renderer, shape, temperature)
+    has = np.isfinite(teacher)
+    null = float(np.max(np.abs(teacher - student)[has])) if has.any() else 0.0
+    return {
+        "null_probe_abs": null,
+        "placebo_gap": float(true_gate.mean() - false_gate.mean()) if len(false_gate) else 0.0,
+    }
+
+
+def _gates(spec, params, trees, notes, renderer, shape, beta, temperature) -> np.ndarray:
+    student, teacher = _differences(spec, params, trees, notes, renderer, shape, temperature)
+    has = np.isfinite(teacher)
+    return 1.0 / (1.0 + np.exp(-np.clip(beta * (teacher - student)[has], -60, 60)))
+
+
+def placebo(notes: Sequence[Notes]) -> list[Notes]:
+    """Notes of another episode: the k-th noted turn gets a note of the next episode that has one."""
+    pools = [[text for text in said.values() if text] for said in notes]
+    out: list[Notes] = []
+    for i, said in enumerate(notes):
+        donor = next(
+            (pools[(i + j) % len(pools)] for j in range(1, len(pools)) if pools[(i + j) % len(pools)]),
+            None,
+        )
+        k = 0
+        moved: dict[int, str | None] = {}
+        for turn, text in said.items():
+            moved[turn] = None
+            if text is not None and donor:
+                moved[turn] = donor[k % len(donor)]
+                k += 1
+        out.append(moved)
+    return out
