@@ -1,4 +1,4 @@
-"""The token losses: hand-worked numbers, masks that hold, sums that do not care how they are cut."""
+"""The token losses: hand-worked numbers, masks that hold, sums that no cutting changes."""
 
 import jax
 import jax.numpy as jnp
