@@ -83,7 +83,7 @@ class Conversations(tfds.core.GeneratorBasedBuilder, skip_registration=True):  #
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "First form: turns with private text and the chair that sees them."}
     MANUAL_DOWNLOAD_INSTRUCTIONS = "Put the data set's own files into the manual folder."
-    # tfds would look for it through importlib_resources, which it does not declare for Python > 3.8.
+    # tfds would look for it through importlib_resources, which it declares for Python 3.8 only.
     code_path = Path(__file__)
     kind = ""
 
