@@ -1,1 +1,1 @@
-
+"""Environments: single-use gyms that know users and tasks, never tokens."""

@@ -1,1 +1,1 @@
-
+"""Rule-based users and the populations they are drawn from."""

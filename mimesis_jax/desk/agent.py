@@ -1,0 +1,71 @@
+"""The scripted agent: the desk procedure, followed with probability q, from its own view only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.desk import acts, chance, plan, slots
+
+START_Q = 0.6  # of the agent whose dialogues the learned agent starts from
+_MISTAKES = ("guess", "close", "idle", "look", "offer", "hand_over")
+_WEIGHTS = np.array([0.26, 0.17, 0.34, 0.14, 0.07, 0.02])
+
+
+class ScriptedAgent:
+    """Answers in the agent chair; satisfies types.Respond.
+
+    q: probability of the right act at each turn; 1 is the perfect agent. Otherwise it guesses the
+    form, closes early, asks idly, looks needlessly, offers, or hands over.
+    skills: a subset of plan.SKILLS; a skill left out is a step never taken.
+    Randomness hashes (seed, episode, agent turn).
+    """
+
+    def __init__(self, q: float = 1.0, *, skills: frozenset[str] = plan.SKILLS, seed: int = 0):
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"q={q} is not a probability: use 0 to 1")
+        if unknown := skills - plan.SKILLS:
+            raise ValueError(f"skills {sorted(unknown)} are unknown: use {sorted(plan.SKILLS)}")
+        self.q, self.skills, self.seed = q, skills, seed
+
+    def respond(self, queries: Sequence[types.Query]) -> list[types.Answer]:
+        return [(query, self._reply(query)) for query in queries]
+
+    def _reply(self, query: types.Query) -> types.Reply:
+        try:
+            case = plan.read(query.turns)
+        except ValueError as error:
+            return types.Reply(types.Kind.FAILED, reason=str(error))
+        rng = chance.stream("agent", self.seed, query.key.episode, case.taken)
+        right = plan.best(case, self.skills) if rng.random() < self.q else _mistake(case, rng)
+        return types.Reply(types.Kind.TEXT, acts.write(right or _guess(case, rng)))
+
+
+def _mistake(case: plan.Case, rng: np.random.Generator) -> acts.Act:
+    match _MISTAKES[int(rng.choice(len(_MISTAKES), p=_WEIGHTS))]:
+        case "guess":
+            return _guess(case, rng)
+        case "idle":
+            # a confirmation before its time is idle too, and keeps the act common enough to learn
+            asks = acts.Act("confirm"), acts.ask(_pick(rng, tuple(slots.WISHES)))
+            return asks[int(rng.random() > 0.3)]
+        case "look":
+            return acts.look(_pick(rng, tuple(slots.VALUES)))
+        case "offer":
+            return acts.Act("offer", case.flow.name)
+        case "hand_over":
+            return acts.Act("hand_over")
+    return acts.Act("close")
+
+
+def _guess(case: plan.Case, rng: np.random.Generator) -> acts.Act:
+    """Fill the form with what was heard and, for the rest, with any value."""
+    known = case.known
+    pairs = ((s, known.get(s) or _pick(rng, slots.VALUES[s])) for s in case.flow.needed)
+    return acts.set_(*pairs)
+
+
+def _pick(rng: np.random.Generator, options: Sequence[str]) -> str:
+    return options[int(rng.integers(len(options)))]
