@@ -1,0 +1,131 @@
+"""The lock of a run folder: one process at a time, and a clear word about who it is.
+
+The kernel's record lock is what counts: it goes with its process, however that ends, and is not
+handed down to forked children. The file's text says who holds it, and speaks for hosts and file
+systems whose record locks this one cannot see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from mimesis_jax.runs import disk
+
+_held: set[tuple[int, int]] = set()  # (device, inode): a process never conflicts with its own locks
+
+
+class Lock:
+    """Holds `path` from construction to `release()`.
+
+    Raises RunError naming the holder's pid, host and start when another process (or this one) has
+    it. What a dead process on this host left behind is taken over.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._fd = self._take()
+
+    def _take(self) -> int:
+        while True:
+            if self._there() in _held:  # not even opened: closing any descriptor of the file would
+                # drop this process's record lock on it
+                raise disk.RunError(self._refusal({"pid": os.getpid(), "host": _host()}))
+            try:
+                fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            except OSError as error:
+                raise disk.explain(error, self.path) from error
+            inode = _inode(fd)
+            try:
+                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = True
+            except OSError:
+                locked = False
+            holder = _holder(fd)
+            if not locked or _alive(holder):
+                os.close(fd)
+                raise disk.RunError(self._refusal(holder))
+            if self._there() != inode:  # its holder removed it between our open and our lock
+                os.close(fd)
+                continue
+            me = {"pid": os.getpid(), "host": _host(), "born": _process(os.getpid())[1]}
+            text = json.dumps(me | {"since": time.strftime("%Y-%m-%d %H:%M:%S")})
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, text.encode(), 0)
+            _held.add(inode)
+            return fd
+
+    def _there(self) -> tuple[int, int] | None:
+        with contextlib.suppress(FileNotFoundError):
+            stat = os.stat(self.path)
+            return (stat.st_dev, stat.st_ino)
+        return None
+
+    def _refusal(self, holder: dict[str, Any]) -> str:
+        where = holder.get("host", "an unknown host")
+        mend = "wait for it, stop it, or choose another folder"
+        if where != _host():
+            mend = f"if it is no longer running there, remove {self.path}"
+        since = f" since {holder['since']}" if "since" in holder else ""
+        who = f"process {holder.get('pid', 'unknown')} on {where}"
+        return f"the run folder {self.path.parent} is in use by {who}{since}: {mend}"
+
+    def release(self) -> None:
+        """Gives the folder free; a second call does nothing."""
+        if self._fd < 0:
+            return
+        _held.discard(_inode(self._fd))
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        os.close(self._fd)
+        self._fd = -1
+
+
+def _inode(fd: int) -> tuple[int, int]:
+    stat = os.fstat(fd)
+    return (stat.st_dev, stat.st_ino)
+
+
+def _holder(fd: int) -> dict[str, Any]:
+    """Who the file says holds it; empty when it says nothing that can be read."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(os.pread(fd, 4096, 0))
+        return told if isinstance(told, dict) else {}
+    return {}
+
+
+def _alive(holder: dict[str, Any]) -> bool:
+    """Whether the named process may still run: on another host nobody can tell, so yes."""
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid == os.getpid():
+        return False
+    if holder.get("host", _host()) != _host():
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    state, born = _process(pid)
+    if state == "Z":  # killed, and its parent has not looked yet
+        return False
+    return holder.get("born") in (None, born)  # else the pid has been given to another
+
+
+def _process(pid: int) -> tuple[str, int | None]:
+    """State letter and start time in clock ticks since boot ("", None where they are hidden)."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return told[0], int(told[19])
+    return "", None
+
+
+def _host() -> str:
+    return socket.gethostname()
