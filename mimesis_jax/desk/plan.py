@@ -91,20 +91,24 @@ def read(view: Sequence[types.Turn]) -> Case:
     return Case(flow, said, looked, form, asked, why, confirmed, denied, taken)
 
 
-def best(case: Case, skills: frozenset[str] = SKILLS) -> acts.Act | None:
+def best(
+    case: Case, skills: frozenset[str] = SKILLS, *, look_first: bool = True
+) -> acts.Act | None:
     """The right next act: look the rule up, deny or gather, ask why, confirm, set, close.
 
     An agent that lacks a skill leaves that step out: without "look" it believes what it heard,
     without "reask" it gives a slot up after one ask (None: it has to guess), without "ask_why"
     and "confirm" it goes on at once. With two turns left it sets what it has and closes.
+    look_first: whether the rule is looked up before the user is asked, or after.
     """
     flow, known = case.flow, case.known
     left = record.TURNS - case.taken
-    if "look" in skills and flow.field not in case.looked:
+    gathered = not case.missing
+    if "look" in skills and flow.field not in case.looked and (look_first or gathered):
         return acts.look(flow.field)
     if known.get(flow.field) == flow.denied:
         return acts.Act("close") if case.denied else acts.Act("deny", flow.name)
-    if case.missing:
+    if not gathered:
         slot = case.missing[0]
         if slot in slots.FIELDS and "look" in skills:
             return acts.look(slot)

@@ -80,7 +80,7 @@ def _one(name: str, knobs: Knobs) -> Population:
 
 # --- training: the reference users ("humans") ---------------------------------------------------
 
-LOW = Knobs(0.24, 0.1, 1, 0.15, 0.2, 1, 0, 1, 11, goals.Twists(0.1, 0.14, 0.35, 0.5))
+LOW = Knobs(0.24, 0.1, 1, 0.2, 0.2, 1, 0, 1, 11, goals.Twists(0.1, 0.14, 0.35, 0.5))
 HIGH = Knobs(0.44, 0.3, 2, 0.4, 0.8, 3, 2, 1, 12, goals.Twists(0.2, 0.26, 0.55, 0.9))
 
 
