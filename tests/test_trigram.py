@@ -101,6 +101,7 @@ def test_rows_of_a_tree_follow_its_paths():
         types.segment([4], 0),
         types.segment([5, 6], 1, scored=[False, True], kind="branch"),
         types.segment([7, 8], 1, scored=True),
+        types.segment([9], 1, scored=True, weight=0.0),
     )
     found = trigram.rows([tree])
     assert [r.ids.tolist() for r in found] == [[3, 4, 5, 6], [3, 4, 7, 8]]

@@ -112,18 +112,18 @@ def fit(
 
 
 def rows(trees: Sequence[types.Tree]) -> list[Row]:
-    """The scored tokens of trees, each with the two tokens before it on its path.
+    """The learned tokens (weight > 0) of trees, each after the two tokens before it on its path.
 
     So the trigram is measured on the very tokens that a model is.
     """
     found = []
     for tree in trees:
         for part in tree:
-            if part.scored.any():
+            learned = np.asarray(part.weight) > 0
+            if learned.any():
                 before = _before(tree, part)
-                ids = np.concatenate([before, part.ids])
-                blank = np.zeros(len(before), bool)
-                found.append(Row(ids, np.concatenate([blank, part.scored])))
+                scored = np.concatenate([np.zeros(len(before), bool), learned])
+                found.append(Row(np.concatenate([before, part.ids]), scored))
     return found
 
 
