@@ -54,7 +54,7 @@ def build(
     options: the kind's own: abcd text="delexed"; prism utterances=, survey=.
     say: gets what is worth telling: counts and malformed rows.
     Raises FileExistsError for a non-empty out, rows.TooManyMalformed, FileNotFoundError,
-    ValueError for an unknown kind or split, a broken file, no record at all.
+    ValueError for an unknown kind, a broken file, a split without a record.
     """
     from mimesis_jax.data import builders  # brings tfds
 
@@ -71,8 +71,6 @@ def build(
         with contextlib.redirect_stdout(io.StringIO()):  # tfds prints of downloads; there are none
             builder = builders.BUILDERS[kind](data_dir=partial, feed=counted)
             builder.download_and_prepare()
-        if not sum(counts.values()):
-            raise ValueError(f"{kind}: the source holds no record\n{ledger.listing()}")
         shutil.rmtree(partial / "downloads", ignore_errors=True)
         partial.chmod(0o755)  # mkdtemp's folders are their owner's only
         partial.rename(out)
@@ -99,6 +97,8 @@ def _count(split: str, read: Callable, counts: dict[str, int]) -> Callable:
         for record in read():
             counts[split] += 1
             yield record
+        if not counts[split]:
+            raise ValueError(f"split {split!r} holds no record: leave it out or mend its files")
 
     return counted
 
@@ -149,7 +149,7 @@ def describe(path: str | os.PathLike[str]) -> Description:
 
     info = builders.tfds.builder_from_directory(builders.folder(path)).info
     counts = {split: part.num_examples for split, part in info.splits.items()}
-    split = next(name for name, count in counts.items() if count)
+    split = "train" if "train" in counts else next(iter(counts))
     return Description(
         name=info.name,
         version=str(info.version),

@@ -188,7 +188,7 @@ class Stored:
         self.path, self.split = folder(path), split
         builder = tfds.builder_from_directory(self.path)
         if split not in builder.info.splits:
-            known = ", ".join(builder.info.splits)
+            known = ", ".join(sorted(builder.info.splits))
             raise ValueError(f"{self.path} has no split {split!r}: use one of {known}")
         self._rows = builder.as_data_source(split=split)
 
@@ -196,7 +196,9 @@ class Stored:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> Record:
-        return decode(self._rows[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"record {index} of {len(self)} in {self}")
+        return decode(self._rows[index % len(self)])
 
     def __repr__(self) -> str:
         return f"Stored({str(self.path)!r}, {self.split!r})"

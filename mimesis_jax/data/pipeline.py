@@ -12,6 +12,7 @@ the state is a few numbers. TensorFlow is never imported.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -49,6 +50,32 @@ class Source:
     weight: float = 1.0
 
 
+class Shuffled(grain.MapDataset):
+    """The parent's elements, in an order of their own for every epoch.
+
+    Grain's own shuffle needs no memory but walks a 16-bit cipher until it falls inside the source:
+    measured 3.5 ms a draw for 20 items, 13 ms for 5. A permutation is 8 bytes an item.
+    """
+
+    def __init__(self, parent: grain.MapDataset, *, seed: int):
+        super().__init__(parent)
+        self._items, self._seed = parent, seed
+        # Two epochs, because at a border waiting trees are still of the one before.
+        self._order = functools.lru_cache(maxsize=2)(self._permuted)
+
+    def _permuted(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self._seed, epoch]).permutation(len(self))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            return self.slice(index)
+        epoch, place = divmod(index, len(self))
+        return self._items[epoch * len(self) + int(self._order(epoch)[place])]
+
+
 def stream(
     sources: Sequence[Source], *, seed: int, process_index: int = 0, process_count: int = 1
 ) -> grain.MapDataset:
@@ -69,7 +96,7 @@ def stream(
         if not source.weight > 0:
             raise ValueError(f"source {source.name!r} has weight {source.weight}: use more than 0")
         own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-        endless = grain.MapDataset.source(source.items).shuffle(seed=own).repeat()
+        endless = Shuffled(grain.MapDataset.source(source.items), seed=own).repeat()
         # Sliced before mixing: a slice of the mixture's regular pattern could miss a source.
         mine = endless[process_index::process_count]
         drawn.append(mine.map(lambda item, name=source.name: (name, item)))
