@@ -1,0 +1,264 @@
+"""The command line: `mimesis demo | train | evaluate | chat | data | report`.
+
+Each verb parses its words, reads the configuration and calls one function of a lower floor. Those
+are imported when they are needed, so that --help answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mimesis_jax
+from mimesis_jax import config
+
+KEYS = """
+Any key of the configuration can be set: --config.KEY=VALUE, with dots into sections
+(--config.agent.steps=40). A key that does not exist is answered with the nearest one.
+"""
+ABOUT = {
+    "demo": """
+Trains a small user simulator in its three stages, freezes it, trains agents against it with GRPO
+and with GRPO + CSD, judges them on users that nobody trained with, and writes a report.
+
+reads   a configuration file (configs/demo.py when --config is not given)
+writes  OUT/summary.json and OUT/report.html, and beside them config.json, versions.json,
+        metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/ and checkpoints
+A run that was stopped, even with kill -9, goes on when the same command is given again.
+
+example: mimesis demo --out runs/demo
+         mimesis demo --quick --out /tmp/quick      the same path in few steps; claims nothing
+""",
+    "train": """
+Runs one training stage or experiment from its configuration file.
+
+reads   the configuration file, and the data and checkpoints it names
+writes  the run folder OUT (runs/NAME of the configuration when --out is not given): config.json,
+        versions.json, metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/, checkpoints
+A run that was stopped goes on when the same command is given again.
+
+example: mimesis train --config thoughttrace --out runs/tt --config.steps=200
+""",
+    "evaluate": """
+Measures a trained simulator or agent, as its configuration file says, without training anything.
+
+reads   the configuration file and the run that it names
+writes  the figures to OUT and to standard output as json
+
+example: mimesis evaluate --config evaluate --out runs/evaluate
+""",
+    "chat": """
+A conversation at the terminal: you are the agent facing the simulated user, or the user facing the
+trained agent. An empty line or Ctrl-D ends it.
+
+reads   RUN, the folder of a finished run, and what you type
+writes  standard output only
+
+example: mimesis chat runs/demo --as agent
+         mimesis chat runs/demo --as user --thoughts
+""",
+    "data": """
+Builds datasets from raw files, or shows what is in one.
+""",
+    "build": """
+Reads conversations and writes them as a dataset that training reads.
+
+reads   SOURCE: files of one kind (ThoughtTrace, ABCD, WildChat, LMSYS, PRISM, plain chat jsonl)
+writes  the dataset folder OUT, whole or not at all; malformed rows are named by file, line and
+        field, counted, and stop the work only past --max-bad-share
+
+example: mimesis data build thoughttrace chats.jsonl --out data/thoughttrace
+""",
+    "show": """
+Describes a dataset: splits, sizes, licence, and its first conversation.
+
+reads   the dataset folder
+writes  standard output only
+
+example: mimesis data show data/thoughttrace
+""",
+    "report": """
+Writes the report of a run: one page that needs nothing else to be read in a browser.
+
+reads   the run folder RUN, whatever of it is there
+writes  RUN/report.html
+
+example: mimesis report runs/demo
+""",
+}
+
+
+class UsageError(ValueError):
+    """Words on the command line that mean nothing; the message says what would."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
+    top = argparse.ArgumentParser(
+        prog="mimesis", description=mimesis_jax.__doc__, allow_abbrev=False
+    )
+    top.add_argument("--version", action="version", version=f"mimesis {mimesis_jax.__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    demo = _verb(verbs, "demo", "the whole path, from nothing to a report", keys=True)
+    demo.add_argument("--quick", action="store_true", help="few steps: proves the path only")
+    demo.add_argument(
+        "--out", type=Path, default=Path("runs/demo"), help="run folder (%(default)s)"
+    )
+    demo.add_argument("--config", default="demo", metavar="F", help="file, or name in configs/")
+
+    for name, what in (("train", "one training stage"), ("evaluate", "measure what was trained")):
+        verb = _verb(verbs, name, what, keys=True)
+        verb.add_argument("--config", required=True, metavar="F", help="file, or name in configs/")
+        verb.add_argument("--out", type=Path, help="run folder (runs/NAME of the configuration)")
+
+    chat = _verb(verbs, "chat", "talk with what was trained")
+    chat.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    chat.add_argument("--as", dest="chair", choices=("agent", "user"), default="agent",
+                      help="the chair you take (%(default)s)")  # fmt: skip
+    chat.add_argument("--goal", type=int, default=0, metavar="N", help="which goal (%(default)s)")
+    chat.add_argument("--thoughts", action="store_true", help="show the other's private thoughts")
+
+    data = _verb(verbs, "data", "build a dataset, or show one")
+    work = data.add_subparsers(dest="work", required=True, metavar="build|show")
+    build = _verb(work, "build", "raw files into a dataset")
+    build.add_argument("kind", metavar="KIND", help="thoughttrace, abcd, wildchat, lmsys, prism...")
+    build.add_argument("source", nargs="+", metavar="SOURCE", help="its files")
+    build.add_argument("--out", type=Path, required=True, help="dataset folder, new or empty")
+    build.add_argument("--max-bad-share", type=float, default=0.01, metavar="X",
+                       help="share of malformed rows that is still fine (%(default)s)")  # fmt: skip
+    show = _verb(work, "show", "what a dataset holds")
+    show.add_argument("path", type=Path, metavar="DATASET", help="its folder")
+
+    report = _verb(verbs, "report", "a page about a run")
+    report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    return top
+
+
+def _verb(verbs, name: str, what: str, *, keys: bool = False) -> argparse.ArgumentParser:
+    return verbs.add_parser(
+        name,
+        help=what,
+        description=ABOUT[name].strip() + ("\n" + KEYS.rstrip() if keys else ""),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def overrides(words: Sequence[str]) -> dict[str, str]:
+    """Dotted key -> text of words like --config.agent.steps=40. Raises UsageError for others."""
+    found = {}
+    for word in words:
+        key, given, text = word.partition("=")
+        if not key.startswith("--config.") or key == "--config.":
+            raise UsageError(f"{word!r} means nothing here: see --help")
+        if not given:
+            raise UsageError(f"{word} has no value: write {word}=VALUE")
+        found[key.removeprefix("--config.")] = text
+    return found
+
+
+def run(args: argparse.Namespace, words: Sequence[str]) -> None:
+    """Does what the verb says; `words` are the --config.KEY=VALUE among the arguments."""
+    if args.verb in ("demo", "train", "evaluate"):
+        _with_config(args, overrides(words))
+        return
+    if words:
+        raise UsageError(
+            f"{words[0]!r} means nothing to {args.verb}: see mimesis {args.verb} --help"
+        )
+    if args.verb == "report":
+        from mimesis_jax.report import page
+
+        print(page.write(args.run))
+    elif args.verb == "chat":
+        from mimesis_jax import build
+
+        build.chat(args.run, chair=args.chair, goal=args.goal, thoughts=args.thoughts)
+    elif args.work == "build":
+        from mimesis_jax.data import build as datasets
+
+        source = args.source if len(args.source) > 1 else args.source[0]
+        datasets.build(args.kind, source, args.out, max_bad_share=args.max_bad_share)
+    else:
+        from mimesis_jax.data import build as datasets
+
+        print(datasets.describe(args.path))
+
+
+def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
+    settings = config.read(args.config, given)  # a wrong key is told before anything heavy loads
+    out = args.out or Path("runs") / config.find(args.config).stem
+    args.out = out  # named if the run is interrupted
+    from mimesis_jax import build
+
+    if args.verb == "demo":
+        build.demo(settings, out, quick=args.quick)
+        for name in ("summary.json", "report.html"):
+            if (out / name).exists():
+                print(out / name)
+    else:
+        work = build.train if args.verb == "train" else build.evaluate
+        print(json.dumps(config.plain(work(settings, out)), indent=2))
+
+
+def expected(error: BaseException) -> bool:
+    """Whether the error is somebody's input or machine, so that its message is enough.
+
+    Such are errors about a named file, those of the project's own classes, and those that a `raise`
+    of the project said; a ValueError from inside another package is a fault of ours.
+    """
+    if not isinstance(error, (OSError, ValueError)):
+        return False
+    if type(error).__module__.split(".")[0] == "mimesis_jax":
+        return True
+    if isinstance(error, OSError) and error.filename is not None:
+        return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    ours = Path(last.filename).is_relative_to(Path(__file__).parent)
+    return ours and (last.line or "").startswith("raise")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command line; gives the exit status.
+
+    0: done. 2: the words, the input or the machine are at fault, one line says how. 1: a traceback,
+    the fault is ours. 130: interrupted. MIMESIS_TRACE=1 in the environment shows every traceback.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    args, rest = parser().parse_known_args(words)
+    try:
+        run(args, rest)
+    except KeyboardInterrupt:
+        again = shlex.join(["mimesis", *words])
+        goes_on = getattr(args, "out", None) and args.verb in ("demo", "train")
+        told = f"; to go on from the last checkpoint: {again}" if goes_on else ""
+        print(f"\ninterrupted{told}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not expected(error) or os.environ.get("MIMESIS_TRACE"):
+            traceback.print_exc()
+            return 2 if expected(error) else 1
+        print(f"mimesis: {_told(error)}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _told(error: Any) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror or error}"
+    return str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
