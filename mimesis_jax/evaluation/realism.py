@@ -181,7 +181,7 @@ class Band:
         )
 
     def share(self, dialogues: Sequence[types.Dialogue]) -> rate.Rate:
-        """User's utterances inside the band; of the reference itself about 0.9 or more."""
+        """User's utterances inside both ranges; of the reference itself at least about 0.8."""
         talks = [said(dialogue) for dialogue in dialogues]
         held = [self.holds(text, talk[:i]) for talk in talks for i, text in enumerate(talk)]
         return rate.Rate(sum(held), len(held))
