@@ -91,20 +91,20 @@ def test_midtrain_learns_public_human_turns():
     row = swap.midtrain(TALK)
     shop, tea, green = Turn("system", "A tea shop."), Turn("user", "Tea."), Turn("user", "Green.")
     assert row.dialogue == (shop, tea, Turn("agent", "Which?"), green)
-    assert (row.id, row.chair, row.thinking) == ("r", "user", False)
+    assert (row.id, row.chair, row.thinking) == ("r", "user", "none")
     kept = swap.midtrain(TALK, brief=True).dialogue
     assert kept == (Turn("system", "You want tea.", only="user"), *row.dialogue)
 
 
 def test_thoughts_learn_the_thought_then_the_words():
     row = swap.thoughts(TALK)
-    assert row.thinking and row.chair == "user"
+    assert (row.chair, row.thinking) == ("user", "sample")
     assert [turn.private for turn in row.dialogue] == [None, None, "I want tea", None, ""]
     assert row.dialogue[0].public == "You want tea."
 
 
 def test_the_agent_sees_its_own_and_nothing_else():
-    row = swap.agent(TALK, thinking=True)
+    row = swap.agent(TALK, thinking="sample")
     assert [turn.private for turn in row.dialogue] == [None, None, None, "which one", None, None]
     assert all("You want" not in turn.public for turn in row.dialogue)
     assert all(turn.private is None for turn in swap.agent(TALK).dialogue)

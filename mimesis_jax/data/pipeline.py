@@ -1,6 +1,7 @@
 """The training stream: records, shuffled anew each epoch, rendered and packed into full batches.
 
-    sources = [pipeline.Source("abcd", stored, lambda r: renderer.tree(swap.midtrain(r), ...))]
+    learn   = lambda record: swap.tree(swap.midtrain(record), renderer)
+    sources = [pipeline.Source("abcd", builders.Stored("data/abcd"), learn)]
     stream  = pipeline.Batches(sources, shape, seed=0)
     forest  = next(stream)                      # types.Forest of exactly `shape`, forever
     saved   = stream.get_state()                # JSON; set_state(saved) continues exactly there
@@ -206,6 +207,8 @@ class Batches(Iterator[Forest]):
             tree.check(made)
         except ValueError as error:
             raise ValueError(f"{name} was rendered to a broken tree: {error}") from error
+        if not any(part.scored.any() for part in made):
+            return name, "nothing in it is learned"
         try:
             blocks = [(b.length, b.learned) for b in pack.blocks(made, self._shape)]
         except ValueError as error:
