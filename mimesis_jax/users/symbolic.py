@@ -137,6 +137,9 @@ def word(says: Iterable[tuple[str, str, str]], goal: goals.Goal, family: str,
     return " , ".join(parts)
 
 
+Moves = Callable[[goals.Goal, knobs_.Knobs, history.State, np.random.Generator], Move]
+
+
 class SymbolicUser:
     """Answers as the user of each query's goal; satisfies types.Respond.
 
@@ -145,9 +148,12 @@ class SymbolicUser:
     same answer whatever was asked before it.
     """
 
-    def __init__(self, knobs: Callable[[int], knobs_.Knobs], *, seed: int = 0):
-        """knobs: the knobs of the person that a goal's seed names (population.Population.knobs)."""
-        self.knobs, self.seed = knobs, seed
+    def __init__(self, knobs: Callable[[int], knobs_.Knobs], *, seed: int = 0, moves: Moves = move):
+        """knobs: the knobs of the person that a goal's seed names (population.Population.knobs).
+
+        moves: what decides the next move; `move` above, or something that acts a behaviour first.
+        """
+        self.knobs, self.seed, self.moves = knobs, seed, moves
 
     def respond(self, queries: Sequence[types.Query]) -> list[types.Answer]:
         return [(query, self._reply(query)) for query in queries]
@@ -160,7 +166,7 @@ class SymbolicUser:
         knobs = self.knobs(goal.seed)
         state = history.read(query.turns)
         rng = chance.stream("user", self.seed, goal.seed, query.key.episode, state.turns)
-        made = move(goal, knobs, state, rng)
+        made = self.moves(goal, knobs, state, rng)
         text = word(made.says, goal, knobs.family, rng)
         kind = types.Kind.TEXT if made.reason is None else types.Kind.STOP
         return types.Reply(kind, text, made.thought, made.reason)
