@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorboardX
-from ml_collections import ConfigDict
 
 from mimesis_jax import config as configs
 from mimesis_jax import types
@@ -35,7 +34,7 @@ EVENTS = (
 LOGS = ("metrics", "episodes")  # those that a restart cuts back
 
 
-def config(path: str | Path) -> ConfigDict:
+def config(path: str | Path) -> configs.ConfigDict:
     """The configuration of an existing run. Raises RunError when the folder holds no run."""
     file = Path(path) / "config.json"
     if not file.is_file():
