@@ -180,6 +180,12 @@ def test_reference_persons_stay_in_range_and_two_evaluation_users_do_not():
     assert out == {*population.OUT_OF_RANGE, "easy"}  # and the cooperative one, by its nature
 
 
+def test_every_manner_is_met_in_training():
+    people = (population.REFERENCE, population.ASSISTANT)
+    met = {p.knobs(seed).manner for p in people for seed in range(400)}
+    assert met == set(goals.MANNERS)
+
+
 def test_a_dose_is_a_share_of_persons():
     people = population.assistant(0.8)
     easy = np.mean([people.knobs(seed).manner == "easy" for seed in range(600)])

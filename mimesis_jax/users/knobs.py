@@ -63,9 +63,8 @@ class Knobs:
             return "easy"
         marks = {
             "guarded": self.dodge / 0.35,
-            "pushy": self.push / 2,
-            "hasty": 8 / self.patience,
-            "open": self.disclosure / 0.45,
+            "pushy": self.push / 1.7,
+            "open": self.disclosure / 0.41,
             "picky": self.twists.bar / 0.5,
             "dreamy": (self.twists.wrong + self.twists.change) / 0.4,
         }
