@@ -2,6 +2,7 @@
 
 import html.parser
 import json
+import pathlib
 import re
 
 import made_run
@@ -90,6 +91,12 @@ def test_nothing_is_fetched(run):
     assert not URL.findall(re.sub(r"<meta http-equiv[^>]*>", "", text))
     tags = {tag for tag, _ in Page(text).tags}
     assert not tags & {"script", "img", "iframe", "object", "embed", "link", "base", "form"}
+
+
+def test_the_style_is_the_file_unescaped(run):
+    # Escaped, "a > b" selectors and quoted font names would silently drop out.
+    style = (pathlib.Path(page.__file__).parent / "style.css").read_text(encoding="utf-8")
+    assert " > " in style and style.strip() in run[2] and "</" not in style
 
 
 def test_figures_are_named_and_tables_have_headers(run):

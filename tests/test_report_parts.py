@@ -53,7 +53,7 @@ def test_panel_geometry_by_hand():
     points = [figures.Point(0, 0.0), figures.Point(5, 0.5, 0.25, 0.75), figures.Point(10, 1.0)]
     drawn = figures.panel("Success", [("a", "grpo", points)], y=figures.UNIT)
     assert drawn.lines[0].path == "M0 100L50 50L100 0" and drawn.lines[0].band == ""
-    assert drawn.window == 1 and drawn.says == "Success by step: a from 0.00 to 1.00."
+    assert drawn.window == 1 and drawn.says == "Success, first to last step: a from 0.00 to 1.00."
     banded = [figures.Point(x, 0.5, 0.25, 0.75) for x in (0, 10)]
     assert figures.panel("s", [("a", "t", banded)], y=figures.UNIT).lines[0].band == (
         "M0 25L100 25L100 75L0 75Z"

@@ -10,11 +10,12 @@ from mimesis_jax.report import figures, numbers
 NAMES = {  # key in summary.agent -> (label, short label, tone)
     "start": ("Start (supervised)", "Start", "start"),
     "grpo": ("GRPO", "GRPO", "grpo"),
-    "csd": ("GRPO + CSD", "+ CSD", "csd"),
-    "grpo_assistant_user": ("GRPO, assistant as user", "Assist.", "assistant"),
+    "csd": ("GRPO + CSD", "+CSD", "csd"),
+    "grpo_assistant_user": ("GRPO with assistant as user", "Assist.", "assistant"),
     "sft_perfect": ("SFT on perfect dialogues", "Perf. SFT", "perfect"),
     "ceiling": ("Scripted perfect agent", "Ceiling", "ink"),
 }
+DEEP = 0.73  # from here on the other ink reads better on the shade (contrast 4.5 at the change)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,4 +131,4 @@ def heat(found: dict[str, Agent]) -> Heat | None:
 def _cell(value: float | None) -> Cell:
     if value is None:
         return Cell(numbers.NONE, None)
-    return Cell(numbers.show(value), figures.UNIT.at(value), deep=value > 0.55)
+    return Cell(numbers.show(value), figures.UNIT.at(value), deep=value > DEEP)

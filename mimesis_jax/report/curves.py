@@ -10,7 +10,7 @@ from mimesis_jax.report import figures, numbers
 ARMS = {  # phase -> (label, tone); tones are the same in every figure of the page
     "agent_grpo": ("GRPO", "grpo"),
     "agent_csd": ("GRPO + CSD", "csd"),
-    "agent_grpo_assistant_user": ("GRPO, assistant as user", "assistant"),
+    "agent_grpo_assistant_user": ("GRPO with assistant as user", "assistant"),
 }
 USER = {"user_behaviours": ("behaviour GRPO", "user")}
 TAUGHT = {  # supervised phases
@@ -29,10 +29,12 @@ WATCHED = {  # metric -> title; what a reader checks before believing a curve
     "groups_without_variance": "Groups without variance",
     "bad_format": "Bad format",
     "loss": "Loss",
-    "gate_mean": "CSD gate, mean",
+    "tokens_per_s": "Tokens per second",
+}
+GATES = {
+    "gate_mean": "Mean gate",
     "gate_share_above_half": "Gate above one half",
     "none_share": "Turns without a note",
-    "tokens_per_s": "Tokens per second",
 }
 SHARES = ("groups_without_variance", "bad_format", "gate_share_above_half", "none_share")
 
@@ -48,6 +50,11 @@ class Curves:
     user: list[figures.Panel]
     taught: list[figures.Panel]
 
+    @property
+    def taught_key(self) -> tuple[figures.Line, ...]:
+        """The lines to explain above the supervised panels: those of the fullest one."""
+        return max((panel.lines for panel in self.taught), key=len, default=())
+
 
 def curves(metrics: dict[str, list[dict[str, Any]]]) -> Curves:
     """All curves of a run; metrics: phase -> its lines by rising step."""
@@ -60,11 +67,13 @@ def curves(metrics: dict[str, list[dict[str, Any]]]) -> Curves:
     acts = [key for key in keys if key.startswith("act_share_")]
     return Curves(
         success=figures.panel(
-            "Success", series(metrics, arms, "success"), y=figures.UNIT, dots=True
+            "Success by training step", series(metrics, arms, "success"), y=figures.UNIT, dots=True
         ),
         band=_band(metrics, arms),
         watched=multiples(metrics, arms, WATCHED),
-        acts=multiples(metrics, arms, {k: k.removeprefix("act_share_") for k in acts}),
+        acts=multiples(
+            metrics, arms, {k: k.removeprefix("act_share_").replace("_", " ") for k in acts}
+        ),
         user=multiples(
             metrics, USER, {"behaviour_rate": "Behaviour rate", "success": "Success"} | WATCHED
         ),

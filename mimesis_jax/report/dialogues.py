@@ -117,7 +117,7 @@ def shot(episode: dict[str, Any]) -> Shot:
 
 def _turns(episode: dict[str, Any], notes: dict[int, dict[str, Any]]) -> tuple[Shown, ...]:
     private = _list(episode.get("private"))
-    rewards = iter(_list(episode.get("rewards")))
+    paid = iter(_list(episode.get("rewards")))
     out = []
     for n, turn in enumerate(_list(episode.get("turns"))):
         turn = numbers.group(turn)
@@ -129,10 +129,18 @@ def _turns(episode: dict[str, Any], notes: dict[int, dict[str, Any]]) -> tuple[S
             only=None if only is None else plain(only),
             public=plain(turn.get("public", "")),
             private=None if thought is None else plain(thought),
-            reward=numbers.show(next(rewards, None)) if author == "agent" else "",
+            reward=_reward(next(paid, 0.0)) if author == "agent" else "",
         )
         out.append(_coached(shown, notes[n]) if n in notes else shown)
     return tuple(out)
+
+
+def _reward(value: Any) -> str:
+    """Most turns earn 0, which is left unsaid; null or NaN is a missing reward."""
+    number = numbers.finite(value)
+    if number == 0:
+        return ""
+    return "no reward" if number is None else f"reward {numbers.show(number)}"
 
 
 def _coached(turn: Shown, entry: dict[str, Any]) -> Shown:

@@ -190,7 +190,7 @@ def panel(
         for line in lines
     )
     flipped = tuple(Tick(round(100 - tick.at, 2), tick.text) for tick in y.marked())
-    return Panel(title, lines, x.marked(), flipped, f"{title} by step: {says}.", window)
+    return Panel(title, lines, x.marked(), flipped, f"{title}, first to last step: {says}.", window)
 
 
 def _line(name, tone, raw, line, x: Axis, y: Axis) -> Line:

@@ -92,7 +92,7 @@ def sections(run: folder.Folder) -> dict[str, Any]:
         "gates": curves.multiples(
             run.metrics,
             {"agent_csd": curves.ARMS["agent_csd"]},
-            {k: curves.WATCHED[k] for k in ("gate_mean", "gate_share_above_half", "none_share")},
+            curves.GATES,
         ),
         "shots": [dialogues.shot(episode) for episode in chosen],
         "episodes": count,

@@ -33,7 +33,7 @@ def phases(summary: dict[str, Any]) -> figures.Tracks | None:
     rows = tuple(
         figures.Row(
             name.replace("_", " "),
-            (figures.Mark("bar", scale.at(0), scale.at(value), "ink"),),
+            (figures.Mark("bar", scale.at(0), scale.at(value), "start"),),
             numbers.seconds(value),
         )
         for name, value in times.items()
