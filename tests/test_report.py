@@ -19,7 +19,7 @@ URL = re.compile(r"""\b(?:src|href|action|data)\s*=\s*(?!"#)|url\(|@import|https
 class Page(html.parser.HTMLParser):
     """Checks that elements close in order, and gathers ids and text by section."""
 
-    VOID = {"meta", "br", "img", "link", "input", "hr"}
+    VOID = {"meta", "br", "img", "link", "input", "hr", "col"}
 
     def __init__(self, text: str):
         super().__init__(convert_charrefs=True)

@@ -11,9 +11,9 @@ NAMES = {  # key in summary.agent -> (label, short label, tone)
     "start": ("Start (supervised)", "Start", "start"),
     "grpo": ("GRPO", "GRPO", "grpo"),
     "csd": ("GRPO + CSD", "+CSD", "csd"),
-    "grpo_assistant_user": ("GRPO with assistant as user", "Assist.", "assistant"),
-    "sft_perfect": ("SFT on perfect dialogues", "Perf. SFT", "perfect"),
-    "ceiling": ("Scripted perfect agent", "Ceiling", "ink"),
+    "grpo_assistant_user": ("GRPO with assistant as user", "Asst.", "assistant"),
+    "sft_perfect": ("SFT on perfect dialogues", "Perf.", "perfect"),
+    "ceiling": ("Scripted perfect agent", "Ceil.", "ink"),
 }
 DEEP = 0.73  # from here on the other ink reads better on the shade (contrast 4.5 at the change)
 
