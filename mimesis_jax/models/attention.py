@@ -1,0 +1,135 @@
+"""Grouped-query attention with partial RoPE: over a forest's rows, and over a cache's slots."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from mimesis_jax.models import norms, rope, weights
+from mimesis_jax.models import spec as specs
+from mimesis_jax.models.context import Rows, Trees
+
+# Finite on purpose: a row of padding that may see nothing must give numbers, not NaN, since 0 * NaN
+# would pass any later mask.
+MASKED = -1e30
+
+
+def table(spec: specs.Spec) -> weights.Table:
+    """Parameters of one layer; q holds, inside each head, the query and then the gate, if any."""
+    width, heads, keys, dim = spec.width, spec.heads, spec.kv_heads, spec.head_dim
+    halves = 2 if spec.attn_output_gate else 1
+    weight = weights.Weight
+    parts = {
+        "q": weight((width, heads, halves, dim), ("width", "heads", None, None)),
+        "k": weight((width, keys, dim), ("width", "kv_heads", None)),
+        "v": weight((width, keys, dim), ("width", "kv_heads", None)),
+        "out": weight((heads, dim, width), ("heads", None, "width")),
+    }
+    if spec.qk_norm:
+        start: weights.Init = "zeros" if spec.qk_norm == "one_plus" else "ones"
+        parts |= {name: weight((dim,), (None,), start) for name in ("q_norm", "k_norm")}
+    if spec.qkv_bias:
+        parts["q_bias"] = weight((heads, halves, dim), ("heads", None, None), "zeros")
+        parts["k_bias"] = weight((keys, dim), ("kv_heads", None), "zeros")
+        parts["v_bias"] = weight((keys, dim), ("kv_heads", None), "zeros")
+    return parts
+
+
+def _softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
+    """Softmax over the last axis where mask, in fp32; returned in the scores' dtype."""
+    wide = jnp.where(mask, scores.astype(jnp.float32), MASKED)
+    return jax.nn.softmax(wide, axis=-1).astype(scores.dtype)
+
+
+class Attention(weights.Holder):
+    """Full attention; query head h reads kv head h // (heads / kv_heads)."""
+
+    q: nnx.Param
+    k: nnx.Param
+    v: nnx.Param
+    out: nnx.Param
+    q_norm: nnx.Param
+    k_norm: nnx.Param
+    q_bias: nnx.Param
+    k_bias: nnx.Param
+    v_bias: nnx.Param
+
+    def __init__(self, spec: specs.Spec, make: weights.Make, path: str):
+        super().__init__(table(spec), make, path)
+        self.spec = spec
+
+    def _project(self, x: jax.Array, cos, sin):
+        """x [N, D] -> q [N, H, d], k and v [N, K, d] with norm and RoPE, gate [N, H*d] or None."""
+        spec = self.spec
+        q, k, v = (weights.product(x, w[...]) for w in (self.q, self.k, self.v))
+        if spec.qkv_bias:
+            q = q + self.q_bias[...].reshape(-1).astype(x.dtype)
+            k = k + self.k_bias[...].reshape(-1).astype(x.dtype)
+            v = v + self.v_bias[...].reshape(-1).astype(x.dtype)
+        q = q.reshape(len(x), spec.heads, -1)
+        k = k.reshape(len(x), spec.kv_heads, spec.head_dim)
+        v = v.reshape(len(x), spec.kv_heads, spec.head_dim)
+        gate = None
+        if spec.attn_output_gate:
+            gate = q[..., spec.head_dim :].reshape(len(x), -1)
+            q = q[..., : spec.head_dim]
+        if spec.qk_norm:
+            q = norms.rms(q, self.q_norm[...], kind=spec.qk_norm, eps=spec.eps)
+            k = norms.rms(k, self.k_norm[...], kind=spec.qk_norm, eps=spec.eps)
+        return rope.rotate(q, cos, sin), rope.rotate(k, cos, sin), v, gate
+
+    def _attend(self, q, keys, values, mask) -> jax.Array:
+        """q [B, t, H, d] over keys, values [B, K, s, d] where mask [B, t, s] -> [B*t, H*d].
+
+        The query heads of a kv head are folded into the rows of one product, so that keys and
+        values are used as they lie.
+        """
+        batch, length, heads, dim = q.shape
+        groups = heads // keys.shape[1]
+        q = q.reshape(batch, length, keys.shape[1], groups, dim).transpose(0, 2, 3, 1, 4)
+        q = (q * dim**-0.5).reshape(batch, keys.shape[1], groups * length, dim)
+        scores = jnp.einsum("bkmd,bksd->bkms", q, keys)
+        grouped = scores.reshape(batch, keys.shape[1], groups, length, -1)
+        share = _softmax(grouped, mask[:, None, None]).reshape(scores.shape)
+        out = jnp.einsum("bkms,bksd->bkmd", share, values)
+        out = out.reshape(batch, keys.shape[1], groups, length, dim).transpose(0, 3, 1, 2, 4)
+        return out.reshape(batch * length, heads * dim)
+
+    def _finish(self, out: jax.Array, gate: jax.Array | None) -> jax.Array:
+        if gate is not None:
+            out = out * jax.nn.sigmoid(gate)
+        return weights.product(out, self.out[...], inputs=2)
+
+    def __call__(self, x: jax.Array, trees: Trees) -> jax.Array:
+        """x [B*T, D] -> [B*T, D] over a forest's rows, under its mask."""
+        batch = trees.valid.shape[0]
+        q, k, v, gate = self._project(x, trees.cos, trees.sin)
+        rows = lambda part: part.reshape(batch, -1, *part.shape[1:])
+        keys, values = rows(k).swapaxes(1, 2), rows(v).swapaxes(1, 2)
+        return self._finish(self._attend(rows(q), keys, values, trees.mask), gate)
+
+    def extend(
+        self, x: jax.Array, rows: Rows, keys: jax.Array, values: jax.Array, period: int
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """x [S*n, D] after each slot's own past -> (y [S*n, D], keys, values with the new ones in).
+
+        keys, values: [periods, S, K, length, d]; this layer's period is written in place.
+        """
+        slots, count = rows.valid.shape
+        q, k, v, gate = self._project(x, rows.cos, rows.sin)
+        fold = lambda part: part.reshape(slots, count, *part.shape[1:])
+        # Columns past a row's count aim outside the cache and are dropped.
+        column = jnp.where(rows.valid, rows.position, keys.shape[3])
+        slot = jnp.arange(slots)[:, None]
+        put = lambda store, part: store.at[period, slot, :, column].set(
+            fold(part).astype(store.dtype), mode="drop"
+        )
+        keys, values = put(keys, k), put(values, v)
+        place = jnp.arange(keys.shape[3], dtype=jnp.int32)
+        mask = place <= rows.position[..., None]
+        return (
+            self._finish(self._attend(fold(q), keys[period], values[period], mask), gate),
+            keys,
+            values,
+        )

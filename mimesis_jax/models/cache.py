@@ -1,0 +1,184 @@
+"""The decode cache: per slot the keys and values, the recurrent state and the convolution's tail.
+
+A recurrent state cannot be cropped like keys and values, so each slot also keeps a marked copy of
+it: mark where the public trunk ends, decode a private branch, roll back, extend the trunk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from mimesis_jax.models import context, decoder, deltanet
+from mimesis_jax.models import spec as specs
+
+Layers = dict[str, jax.Array]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """Where a slot stands, apart from keys and values, which only grow.
+
+    length: [S] int32, tokens in the slot. state: per linear layer [periods, S, H, Dk, Dv] fp32.
+    tail: per linear layer [periods, S, 3, channels], the convolution's last inputs, oldest first.
+    """
+
+    length: jax.Array
+    state: Layers
+    tail: Layers
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Cache:
+    """S slots of at most `capacity` tokens.
+
+    keys, values: per full layer [periods, S, K, length, head_dim]; only a slot's first `length`
+      entries mean anything. now: where the slots stand; marked: where rollback returns to.
+    """
+
+    keys: Layers
+    values: Layers
+    now: Point
+    marked: Point
+
+    @property
+    def length(self) -> jax.Array:
+        """[S] int32, tokens in each slot."""
+        return self.now.length
+
+    @property
+    def slots(self) -> int:
+        return self.now.length.shape[0]
+
+    @property
+    def capacity(self) -> int | None:
+        """Tokens that fit in a slot; None without a full layer, where nothing grows."""
+        return next((keys.shape[3] for keys in self.keys.values()), None)
+
+
+def init(spec: specs.Spec, slots: int, length: int) -> Cache:
+    """An empty cache of `slots` slots for `length` tokens each."""
+    keys: Layers = {}
+    state: Layers = {}
+    tail: Layers = {}
+    for name, kind in zip(spec.names, spec.period, strict=True):
+        lead = (spec.periods, slots)
+        if kind == "full":
+            keys[name] = jnp.zeros((*lead, spec.kv_heads, length, spec.head_dim), spec.dtype)
+        else:
+            size = (spec.linear_value_heads, spec.linear_key_dim, spec.linear_value_dim)
+            state[name] = jnp.zeros((*lead, *size), jnp.float32)
+            tail[name] = jnp.zeros((*lead, deltanet.TAIL, spec.conv_channels), spec.dtype)
+    point = Point(jnp.zeros(slots, jnp.int32), state, tail)
+    # Copies, because a donated buffer must not be two leaves of one pytree.
+    copy = lambda tree: jax.tree.map(jnp.copy, tree)
+    return Cache(keys, copy(keys), point, copy(point))
+
+
+def _feed(spec: specs.Spec, params, cache: Cache, tokens, count) -> tuple[Cache, jax.Array]:
+    """Feeds tokens [S, n], of each row the first count [S]; returns the last one's hidden state."""
+    model = decoder.module(spec, params)
+    slots, width = tokens.shape
+    rows = context.rows(spec, cache.length, count, width)
+    keys, values = dict(cache.keys), dict(cache.values)
+    state, tail = dict(cache.now.state), dict(cache.now.tail)
+    x = model.lookup(tokens.reshape(-1))
+    for period in range(spec.periods):
+        for name, kind, layer in zip(
+            spec.names, spec.period, model.period(period).layers(), strict=True
+        ):
+            if kind == "full":
+                mixed, keys[name], values[name] = layer.mixer.extend(
+                    layer.enter(x), rows, keys[name], values[name], period
+                )
+            else:
+                mixed, new, last = layer.mixer.extend(
+                    layer.enter(x), rows, state[name][period], tail[name][period]
+                )
+                state[name] = state[name].at[period].set(new)
+                tail[name] = tail[name].at[period].set(last)
+            x = layer.leave(x, mixed)
+    end = jnp.maximum(count - 1, 0)[:, None, None]
+    h = jnp.take_along_axis(x.reshape(slots, width, -1), end, axis=1)[:, 0]
+    now = Point(cache.length + count, state, tail)
+    return Cache(keys, values, now, cache.marked), model.normed(h)
+
+
+def extend(
+    spec: specs.Spec, params: decoder.Params, cache: Cache, tokens: jax.Array, count: jax.Array
+) -> tuple[Cache, jax.Array]:
+    """Feeds the first count[s] of tokens [S, n] int32 to each slot; a count of 0 leaves it alone.
+
+    Returns the cache and h [S, D], the hidden state (after the final norm) of each slot's last new
+    token; where count is 0 it is meaningless. The caller sees to it that length + count stays
+    within the capacity: what lies beyond is dropped.
+    """
+    width = tokens.shape[1]
+    if width > 1:  # whole chunks, of the smallest power of two that will do
+        size = min(spec.chunk, 1 << (width - 1).bit_length())
+        tokens = jnp.pad(tokens, ((0, 0), (0, -width % size)))
+    return _feed(spec, params, cache, tokens, count.astype(jnp.int32))
+
+
+def step(
+    spec: specs.Spec, params: decoder.Params, cache: Cache, token: jax.Array, active: jax.Array
+) -> tuple[Cache, jax.Array]:
+    """Feeds token [S] int32 to the slots that are active [S] bool; the others are left alone.
+
+    Returns the cache and h [S, D], the hidden state after the final norm.
+    """
+    return _feed(spec, params, cache, token[:, None], active.astype(jnp.int32))
+
+
+def _choose(mask: jax.Array, then: Point, other: Point) -> Point:
+    """Slot by slot: `then` where mask [S], `other` elsewhere."""
+
+    def pick(axis):
+        return lambda a, b: jnp.where(
+            mask.reshape((1,) * axis + (-1,) + (1,) * (a.ndim - axis - 1)), a, b
+        )
+
+    return Point(
+        pick(0)(then.length, other.length),
+        jax.tree.map(pick(1), then.state, other.state),
+        jax.tree.map(pick(1), then.tail, other.tail),
+    )
+
+
+def mark(cache: Cache, mask: jax.Array) -> Cache:
+    """Remembers where the slots in mask [S] bool stand."""
+    return dataclasses.replace(cache, marked=_choose(mask, cache.now, cache.marked))
+
+
+def rollback(cache: Cache, mask: jax.Array) -> Cache:
+    """Takes the slots in mask [S] bool back to their mark and forgets what they were fed since."""
+    return dataclasses.replace(cache, now=_choose(mask, cache.marked, cache.now))
+
+
+def reset(cache: Cache, mask: jax.Array) -> Cache:
+    """Empties the slots in mask [S] bool, their marks included.
+
+    Keys and values need no clearing: a slot attends to its own first `length` entries, and each of
+    these is written before it counts.
+    """
+    empty = jax.tree.map(jnp.zeros_like, cache.now)
+    now, marked = _choose(mask, empty, cache.now), _choose(mask, empty, cache.marked)
+    return dataclasses.replace(cache, now=now, marked=marked)
+
+
+def fork(cache: Cache, source: jax.Array) -> Cache:
+    """Makes slot s a copy of slot source[s] [S] int32, mark included; source[s] == s leaves it."""
+
+    def take(point):
+        layers = lambda tree: jax.tree.map(lambda leaf: leaf[:, source], tree)
+        return Point(point.length[source], layers(point.state), layers(point.tail))
+
+    keys, values = (
+        {name: leaf[:, source] for name, leaf in part.items()}
+        for part in (cache.keys, cache.values)
+    )
+    return Cache(keys, values, take(cache.now), take(cache.marked))

@@ -1,0 +1,252 @@
+"""The gated delta rule: token by token, in chunks, and over a forest's chunks with state slots.
+
+Per head, with a state S [Dk, Dv] that starts at zero (Gated DeltaNet, Yang et al. 2024, eq. 10):
+
+    S = exp(g_t) S;  u_t = beta_t (v_t - S^T k_t);  S = S + k_t u_t^T;  o_t = S^T q_t
+
+Everything here is fp32. Queries and keys arrive normalised and scaled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def step(
+    state: jax.Array, q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, g: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One token of the recurrence.
+
+    state [B, H, Dk, Dv], q and k [B, H, Dk], v [B, H, Dv], beta and g [B, H] -> the new state and
+    o [B, H, Dv]. Both products read the old state, in one pass: S'^T q = S^T q + (k q) u.
+    """
+    state = state * jnp.exp(g)[..., None, None]
+    told = jnp.sum(state * k[..., None], axis=-2)
+    asked = jnp.sum(state * q[..., None], axis=-2)
+    u = beta[..., None] * (v - told)
+    out = asked + jnp.sum(k * q, axis=-1, keepdims=True) * u
+    return state + k[..., None] * u[..., None, :], out
+
+
+# --- the inverse of a chunk's unit lower triangle ---------------------------------------------
+
+
+def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.matmul(a, b, precision=HIGHEST)
+
+
+def _blocks(a: jax.Array) -> jax.Array:
+    """(I + a)^-1 by 2x2 blocks from size 1 up: [[P, 0], [R, Q]]^-1 = [[p, 0], [-q R p, q]]."""
+    size = a.shape[-1]
+    lead = a.shape[:-2]
+    inverse = jnp.ones((*lead, size, 1, 1), a.dtype)
+    width = 1
+    while width < size:
+        pairs = size // (2 * width)
+        grid = a.reshape(*lead, pairs, 2 * width, pairs, 2 * width)
+        index = jnp.arange(pairs)
+        tiles = jnp.moveaxis(grid, -2, -3)[..., index, index, :, :]
+        corner = tiles[..., width:, :width]
+        halves = inverse.reshape(*lead, pairs, 2, width, width)
+        upper, lower = halves[..., 0, :, :], halves[..., 1, :, :]
+        cross = -_matmul(_matmul(lower, corner), upper)
+        top = jnp.concatenate([upper, jnp.zeros_like(upper)], axis=-1)
+        bottom = jnp.concatenate([cross, lower], axis=-1)
+        inverse = jnp.concatenate([top, bottom], axis=-2)
+        width *= 2
+    return inverse.reshape(*lead, size, size)
+
+
+@jax.custom_vjp
+def inverse(a: jax.Array) -> jax.Array:
+    """(I + a)^-1 for a strictly lower triangular a [..., C, C], C a power of two.
+
+    Recursive 2x2 blocks stay accurate on repeated keys, where Newton-Schulz and the nilpotent
+    product fail by orders of magnitude; solve_triangular under vmap is slow and can deadlock XLA's
+    CPU runtime. The gradient is -X^T dX X^T, which needs no trace of the recursion.
+    """
+    return _blocks(a)
+
+
+def _inverse_fwd(a):
+    x = _blocks(a)
+    return x, x
+
+
+def _inverse_bwd(x, dx):
+    turned = jnp.swapaxes(x, -1, -2)
+    return (-_matmul(_matmul(turned, dx), turned),)
+
+
+inverse.defvjp(_inverse_fwd, _inverse_bwd)
+
+
+# --- chunks -----------------------------------------------------------------------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Chunks:
+    """What a chunk does to any state it may start from; leading axes [N, B, H], N chunks in order.
+
+    w [C, Dk], u [C, Dv]: the chunk writes u - w S. keep [C, Dk]: keys decayed to the chunk's end.
+    decay []: what is left of S at the end. read [C, Dk], mix [C, C]: o = read S + mix (u - w S).
+    """
+
+    w: jax.Array
+    u: jax.Array
+    keep: jax.Array
+    decay: jax.Array
+    read: jax.Array
+    mix: jax.Array
+
+
+def chunks(
+    q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, g: jax.Array, size: int
+) -> Chunks:
+    """Everything about the chunks that does not depend on the state (the WY form).
+
+    q, k [B, T, H, Dk], v [B, T, H, Dv], beta, g [B, T, H], T a multiple of size. A token with
+    beta = 0 and g = 0 leaves the state as it is.
+    """
+
+    def split(x):  # [B, T, H, ...] -> [N, B, H, C, ...]
+        batch, length, heads = x.shape[:3]
+        x = x.reshape(batch, length // size, size, heads, *x.shape[3:])
+        return x.transpose(1, 0, 3, 2, *range(4, x.ndim))
+
+    q, k, v, beta, g = split(q), split(k), split(v), split(beta), split(g)
+    total = jnp.cumsum(g, axis=-1)
+    # Masked before exp: above the diagonal the difference is positive and could overflow.
+    lower = jnp.tril(jnp.ones((size, size), bool))
+    gap = jnp.where(lower, total[..., :, None] - total[..., None, :], -jnp.inf)
+    fade = jnp.exp(gap)
+    turned = jnp.swapaxes(k, -1, -2)
+    told = beta[..., None] * k
+    strict = jnp.tril(jnp.ones((size, size), bool), -1)
+    solve = inverse(jnp.where(strict, _matmul(told, turned) * fade, 0.0))
+    grown = jnp.exp(total)[..., None]
+    return Chunks(
+        w=_matmul(solve, told * grown),
+        u=_matmul(solve, beta[..., None] * v),
+        keep=k * jnp.exp(total[..., -1:] - total)[..., None],
+        decay=jnp.exp(total[..., -1]),
+        read=q * grown,
+        mix=_matmul(q, turned) * fade,
+    )
+
+
+def advance(state: jax.Array, w, u, keep, decay) -> jax.Array:
+    """The state [B, H, Dk, Dv] after one chunk (fields of Chunks without their leading N)."""
+    written = u - _matmul(w, state)
+    return decay[..., None, None] * state + _matmul(jnp.swapaxes(keep, -1, -2), written)
+
+
+def outputs(parts: Chunks, starts: jax.Array) -> jax.Array:
+    """o [B, T, H, Dv] of all chunks, given the states [N, B, H, Dk, Dv] that they start from."""
+    written = parts.u - _matmul(parts.w, starts)
+    out = _matmul(parts.read, starts) + _matmul(parts.mix, written)
+    count, batch, heads, size, dim = out.shape
+    return out.transpose(1, 0, 3, 2, 4).reshape(batch, count * size, heads, dim)
+
+
+def line(parts: Chunks, initial: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """States [N, B, H, Dk, Dv] that consecutive chunks start from, and the last one's end state."""
+
+    def body(state, xs):
+        return advance(state, *xs), state
+
+    end, starts = jax.lax.scan(body, initial, (parts.w, parts.u, parts.keep, parts.decay))
+    return starts, end
+
+
+# --- the forest's states ----------------------------------------------------------------------
+#
+# A row's slots are a stack [B, slots + 2, H, Dk, Dv]: the slots, the zero state, and one that takes
+# the writes of chunks that store nothing, so that every step writes exactly one slot a row.
+
+
+def _slot(stack: jax.Array, index: jax.Array) -> jax.Array:
+    """The slot index [B] of each row of the stack."""
+    pick = lambda rows, i: jax.lax.dynamic_index_in_dim(rows, i, axis=0, keepdims=False)
+    return jax.vmap(pick)(stack, index)
+
+
+def _put(stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
+    """The stack with value [B, ...] in slot index [B] of each row."""
+    put = lambda rows, x, i: jax.lax.dynamic_update_index_in_dim(rows, x, i, axis=0)
+    return jax.vmap(put)(stack, value, index)
+
+
+def _walk(slots: int, w, u, keep, decay, load, store) -> jax.Array:
+    batch, heads, dim = w.shape[1], w.shape[2], w.shape[-1]
+    empty = jnp.zeros((batch, slots + 2, heads, dim, u.shape[-1]), w.dtype)
+
+    def body(carry, xs):
+        state, stack = carry
+        *chunk, load, store = xs
+        fresh = (load >= 0)[:, None, None, None]
+        start = jnp.where(fresh, _slot(stack, jnp.maximum(load, 0)), state)
+        end = advance(start, *chunk)
+        return (end, _put(stack, end, jnp.where(store < 0, slots + 1, store))), start
+
+    _, starts = jax.lax.scan(body, (empty[:, 0], empty), (w, u, keep, decay, load, store))
+    return starts
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def walk(slots: int, w, u, keep, decay, load, store) -> jax.Array:
+    """States [N, B, H, Dk, Dv] that a forest's chunks start from, in row order.
+
+    w, u, keep, decay: fields of Chunks. load, store: [N, B] int32, see types.Forest: a chunk starts
+    from the chunk before it (-1), from a slot, or from zero (`slots`), and may keep its end state.
+
+    The gradient walks back with nothing but the states' cotangent and their slots; everything that
+    is a product of saved values is done for all chunks at once, outside the sequential loop. No
+    checkpoint is put on the loop's body: it would save all slots at every chunk.
+    """
+    return _walk(slots, w, u, keep, decay, load, store)
+
+
+def _walk_fwd(slots, w, u, keep, decay, load, store):
+    starts = _walk(slots, w, u, keep, decay, load, store)
+    return starts, (w, u, keep, decay, load, store, starts)
+
+
+def _walk_bwd(slots, saved, dstarts):
+    w, u, keep, decay, load, store, starts = saved
+    zero = jnp.zeros_like(starts[0])
+    empty = jnp.zeros((zero.shape[0], slots + 2, *zero.shape[1:]), zero.dtype)
+
+    def body(carry, xs):
+        dstate, dstack = carry
+        w, keep, decay, load, store, dstart = xs
+        # Whoever loaded the slot that this chunk stored has left its cotangent there.
+        stored = (store >= 0)[:, None, None, None]
+        kept = jnp.where(store < 0, slots + 1, store)
+        dend = dstate + jnp.where(stored, _slot(dstack, kept), 0.0)
+        dstack = _put(dstack, zero, kept)
+        dwritten = _matmul(keep, dend)
+        dstart = dstart + decay[..., None, None] * dend
+        dstart = dstart - _matmul(jnp.swapaxes(w, -1, -2), dwritten)
+        fresh = (load >= 0)[:, None, None, None]
+        source = jnp.where(load < 0, slots + 1, load)
+        dstack = _put(dstack, _slot(dstack, source) + dstart, source)
+        return (jnp.where(fresh, 0.0, dstart), dstack), (dend, dwritten)
+
+    xs = (w, keep, decay, load, store, dstarts)
+    _, (dends, dwritten) = jax.lax.scan(body, (zero, empty), xs, reverse=True)
+    written = u - _matmul(w, starts)
+    dw = -_matmul(dwritten, jnp.swapaxes(starts, -1, -2))
+    dkeep = _matmul(written, jnp.swapaxes(dends, -1, -2))
+    ddecay = jnp.sum(dends * starts, axis=(-1, -2))
+    return dw, dwritten, dkeep, ddecay, None, None
+
+
+walk.defvjp(_walk_fwd, _walk_bwd)
