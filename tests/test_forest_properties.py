@@ -137,7 +137,7 @@ HAND = {
 
 @pytest.mark.parametrize("name", HAND)
 def test_hand_made_forests_score_as_their_paths(name):
-    trees = [grown(np.random.default_rng(1), *HAND[name])] * 2  # the second reuses the slots
+    trees = [grown(np.random.default_rng(1), *HAND[name])] * 4  # two a row: the second reuses slots
     logp, grads = run(trees, SHAPE)
     wanted, wanted_grads = run(apart(trees), ALONE)
     np.testing.assert_allclose(logp, wanted, atol=1e-4)
