@@ -1,5 +1,6 @@
 """The parts of the report, with numbers worked by hand."""
 
+import json
 import random
 
 import made_run
@@ -13,6 +14,7 @@ from mimesis_jax.report import (
     curves,
     dialogues,
     figures,
+    folder,
     numbers,
     provenance,
     simulator,
@@ -68,13 +70,40 @@ def test_smoothing_is_a_centred_mean():
 
 def test_curve_points_take_the_band_that_is_there():
     rows = [
-        {"step": 0, "success": 0.5, "success_std": 0.1},
+        {"step": 0, "success": 0.5, "success_std": 0.1, "episodes": 49},
         {"step": 1, "success": 0.5, "success_lo": 0.45, "success_hi": 0.6},
         {"step": 2, "success": None},
-        {"step": 3, "success": 0.7},
+        {"step": 3, "success": 0.7, "success_std": 0.46},
     ]
-    found = curves.points(rows, "success")
-    assert [(p.x, p.lo, p.hi) for p in found] == [(0, 0.4, 0.6), (1, 0.45, 0.6), (3, None, None)]
+    found = [(p.x, p.lo, p.hi) for p in curves.points(rows, "success")]
+    assert found == [(0, 0.472, 0.528), (1, 0.45, 0.6), (3, None, None)]  # 1.96 * 0.1 / 7
+
+
+def test_curves_without_a_band_show_the_spread_of_their_steps():
+    line = [figures.Point(x, y) for x, y in enumerate((0.0, 1.0, 0.0, 1.0, 0.0))]
+    middle = curves.spread(line)[2]  # two ones among five: variance 5 * 0.4 * 0.6 / 4 = 0.3
+    assert (middle.lo, middle.hi) == pytest.approx((-(0.3**0.5), 0.3**0.5))
+    assert curves.spread(line[:4]) == line[:4]
+
+
+def test_stop_reasons_and_acts_have_panels_and_zeros_none():
+    rows = [
+        {"step": n, "success": 0.5, "stop_done": 0.4, "stop_left": 0.0, "act_share_ask": 0.2}
+        for n in range(3)
+    ]
+    found = curves.curves({"agent_grpo": rows})
+    assert [p.title for p in found.stops] == ["done"]
+    assert [p.title for p in found.acts] == ["ask"]
+
+
+def test_origin_opens_objects_and_leaves_the_host_out(tmp_path):
+    versions = {"host": "my-laptop", "packages": {"jax": "0.10.2"}, "git": None, "seed": 3}
+    (tmp_path / "versions.json").write_text(json.dumps(versions))
+    assert provenance.origin(folder.read(tmp_path)) == [
+        ("packages.jax", "0.10.2"),
+        ("git", "null"),
+        ("seed", "3"),
+    ]
 
 
 def test_steps_between_agents():

@@ -43,18 +43,22 @@ def phases(summary: dict[str, Any]) -> figures.Tracks | None:
 
 
 def origin(folder: Folder) -> list[tuple[str, str]]:
-    """(name, value) lines: seed, git, versions and the simulator's hashes."""
+    """(name, value) lines: seed, git, versions and the simulator's hashes.
+
+    Objects are opened one level (packages.jax). The host's name stays in versions.json: a report is
+    handed around, and who reads it has no use for it.
+    """
     simulator = numbers.group(folder.summary.get("simulator"))
-    out: list[tuple[str, Any]] = [
-        (k, folder.config[k]) for k in ("seed", "name") if k in folder.config
-    ]
-    out += sorted(folder.versions.items())
-    out += [
-        (f"simulator {key.replace('_', ' at ')}", simulator[key])
-        for key in ("hash_start", "hash_end")
-        if key in simulator
-    ]
-    return [(str(name), brief(value)) for name, value in out]
+    out: dict[str, Any] = {k: folder.config[k] for k in ("seed", "name") if k in folder.config}
+    for name, value in folder.versions.items():
+        if isinstance(value, dict):
+            out |= {f"{name}.{key}": inner for key, inner in value.items()}
+        elif name != "host":
+            out[name] = value
+    for key in ("hash_start", "hash_end"):
+        if key in simulator:
+            out[f"simulator {key.replace('_', ' at ')}"] = simulator[key]
+    return [(name, brief(value)) for name, value in out.items()]
 
 
 def unknown(summary: dict[str, Any]) -> list[tuple[str, str]]:
