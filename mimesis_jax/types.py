@@ -120,11 +120,24 @@ def segment(ids, parent: int = -1, *, scored=None, weight=None, old_logp=None, a
     A scalar is broadcast over the tokens; `weight` defaults to 1 where scored.
     """
     ids = np.asarray(ids, np.int32)
-    fill = lambda value, dtype: np.broadcast_to(np.asarray(value, dtype), ids.shape).copy()
-    scored = fill(False if scored is None else scored, bool)
+
+    def fill(value, dtype):
+        return np.broadcast_to(np.asarray(0 if value is None else value, dtype), ids.shape).copy()
+
+    scored = fill(scored, bool)
     weight = scored.astype(np.float32) if weight is None else fill(weight, np.float32) * scored
-    rest = (fill(0.0 if v is None else v, np.float32) for v in (old_logp, advantage, gate, coached))
-    return Segment(ids, parent, scored, weight, *rest, turn=turn, kind=kind)
+    return Segment(
+        ids=ids,
+        parent=parent,
+        scored=scored,
+        weight=weight,
+        old_logp=fill(old_logp, np.float32),
+        advantage=fill(advantage, np.float32),
+        gate=fill(gate, np.float32),
+        coached=fill(coached, np.float32),
+        turn=turn,
+        kind=kind,
+    )
 
 
 Tree = tuple[Segment, ...]

@@ -205,10 +205,9 @@ class Engine:
                 continue
             if conversation.slot < 0:
                 slot = self._find_slot()
-                if slot < 0:
+                if slot < 0:  # those behind it may hold a slot already: let them pass
                     self._waiting.append(request)
-                    self._waiting.extend(waiting)
-                    break
+                    continue
                 conversation.slot, conversation.fed = slot, 0
                 self._owner[slot] = request.conversation
                 fresh.append(slot)

@@ -34,10 +34,14 @@ class Job:
 
 
 def jobs(make: Callable[[Any], types.Gym], goals: Sequence[Any], *, copies: int, stream: int) -> list[Job]:
-    """P goals times G copies, in goal order. A goal is known by its `id`."""
+    """P goals times G copies, in goal order; `stream` tells apart visits of the same goals.
+
+    A goal is known by its place among `goals`, so that its random stream does not depend on what
+    the gym keeps in it.
+    """
     return [
-        Job(types.Key(stream, int(goal.id), copy), make(goal))
-        for goal in goals
+        Job(types.Key(stream, number, copy), make(goal))
+        for number, goal in enumerate(goals)
         for copy in range(copies)
     ]
 

@@ -145,12 +145,12 @@ class ModelSeat:
         if not completion.stopped:
             kind = types.Kind.UNPARSED
             reason = "length" if completion.full else "cut"
+        elif parsed.fault == "empty":
+            kind, reason = types.Kind.EMPTY, None
         elif not parsed.well_formed:
             kind, reason = types.Kind.UNPARSED, parsed.fault
         elif parsed.left:
             kind, reason = types.Kind.STOP, "left"
-        elif not parsed.public.strip():
-            kind, reason = types.Kind.EMPTY, None
         else:
             kind, reason = types.Kind.TEXT, None
         self.counts[f"kind_{kind}"] += 1

@@ -81,7 +81,7 @@ def zeros(params):
     return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params)
 
 
-@functools.partial(jax.jit, static_argnames="config", donate_argnums=(0, 1))
+@functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
 def apply(state: State, grads, lr, config: Config) -> tuple[State, jax.Array]:
     """One AdamW update. Returns the new state and the gradient's global norm [].
 

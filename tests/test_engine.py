@@ -1,0 +1,190 @@
+"""The engine against the training forward, alone and in company, with forks, eviction and reuse."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mimesis_jax import types
+from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import decoder
+from mimesis_jax.models import spec as specs
+from mimesis_jax.rollouts import engine, scoring
+from mimesis_jax.runs import compiles as compiling
+
+SPEC = specs.tiny(64, 60, width=32, mlp=48)
+END = 5
+SHAPE = pack.Shape(rows=4, length=192, chunk=8, learned=96, slots=2)
+
+
+@pytest.fixture(scope="module")
+def params():
+    """Random weights whose linear heads forget slowly, so that a leak of state would show."""
+    p = decoder.init(SPEC, jax.random.key(1))
+    slow = jnp.log(jnp.array([0.01, 0.05, 0.1, 0.3]))
+    decay = p["periods"]["layer0"]["mixer"]["a_log"]
+    p["periods"]["layer0"]["mixer"]["a_log"] = jnp.broadcast_to(slow, decay.shape)
+    return jax.tree.map(lambda x: x * 3 if x.ndim > 2 else x, p)
+
+
+def make(params, slots=4, **more):
+    config = engine.Config(slots=slots, length=128, block=4, buckets=(8, 24), **more)
+    return engine.Engine(SPEC, params, config, seed=11)
+
+
+def request(name, extend, *, turn=0, private=True, limit=9, header=(2, 3), **more):
+    return engine.Request(name, extend, header, private, (0, name, 0, turn), (END,), limit, **more)
+
+
+def drain(e):
+    done = []
+    while e.open_requests:
+        done += e.advance()
+    return {d.request.conversation: d for d in done}
+
+
+def words(seed, n):
+    return np.random.default_rng(seed).integers(8, 60, n).tolist()
+
+
+def dialogue(e, names, turns=3, private=True, **more):
+    """Plays `turns` rounds in each conversation; returns per name its tree and its replies."""
+    segments = {n: [] for n in names}
+    trunk = {n: -1 for n in names}
+    own = {n: [] for n in names}
+    replies = {n: [] for n in names}
+    for turn in range(turns):
+        context = {n: own[n] + words(100 * n + turn, 3 + (n + turn) % 9) for n in names}
+        for n in names:
+            e.submit(request(n, context[n], turn=turn, private=private, **more))
+        for n, done in drain(e).items():
+            grown = segments[n]
+            grown.append(types.segment(context[n], trunk[n], turn=turn))
+            trunk[n] = len(grown) - 1
+            ids = np.concatenate([[2, 3], done.ids])
+            scored = np.arange(len(ids)) >= 2
+            old = np.concatenate([[0, 0], done.logp])
+            grown.append(types.segment(ids, trunk[n], scored=scored, old_logp=old, turn=turn))
+            if private:
+                own[n] = [2, *done.ids[len(done.ids) // 2 :].tolist()]  # the public part, re-fed
+            else:
+                trunk[n], own[n] = len(grown) - 1, []
+            replies[n].append(done)
+    return {n: tuple(segments[n]) for n in names}, replies
+
+
+@pytest.mark.parametrize("private", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_sampled_log_probs_are_the_training_forest_s(params, private, temperature):
+    trees, _ = dialogue(make(params), [0, 1, 2, 3], private=private, temperature=temperature)
+    found = scoring.score(SPEC, params, list(trees.values()), SHAPE, temperature=temperature)
+    np.testing.assert_allclose(tree.column(list(trees.values()), "old_logp"), found, atol=1e-4)
+
+
+def test_eviction_rebuild_and_reused_slots_change_nothing(params):
+    """Nine conversations over three slots: every turn evicts, every slot has had predecessors."""
+    roomy, _ = dialogue(make(params, slots=12), range(9))
+    tight_engine = make(params, slots=3)
+    tight, _ = dialogue(tight_engine, range(9))
+    for n in range(9):
+        for a, b in zip(roomy[n], tight[n], strict=True):
+            np.testing.assert_array_equal(a.ids, b.ids)
+    found = scoring.score(SPEC, params, list(tight.values()), SHAPE)
+    np.testing.assert_allclose(tree.column(list(tight.values()), "old_logp"), found, atol=1e-4)
+    assert tight_engine.counts["evictions"] > 9 and tight_engine.counts["reprefilled_tokens"] > 0
+    assert make(params).counts["reprefilled_tokens"] == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_alone_or_in_company_the_same_tokens(params, temperature):
+    _, company = dialogue(make(params), [0, 1, 2, 3], temperature=temperature)
+    for n in range(4):
+        _, alone = dialogue(make(params), [n], temperature=temperature)
+        for a, b in zip(company[n], alone[n], strict=True):
+            np.testing.assert_array_equal(a.ids, b.ids)
+
+
+def test_a_poisoned_predecessor_is_not_seen(params):
+    clean = make(params, slots=1)
+    _, expected = dialogue(clean, [1])
+    dirty = make(params, slots=1)
+    dialogue(dirty, [7], private=False, limit=30)
+    dirty.close(7)
+    _, found = dialogue(dirty, [1])
+    for a, b in zip(expected[1], found[1], strict=True):
+        np.testing.assert_array_equal(a.ids, b.ids)
+        np.testing.assert_array_equal(a.logp, b.logp)
+
+
+def test_limits_stops_and_full_slots_are_told_apart(params):
+    e = make(params)
+    e.submit(request(0, words(0, 5), limit=3, temperature=1.0))
+    done = drain(e)[0]
+    assert len(done.ids) <= 3 and done.stopped == (int(done.ids[-1]) == END) and not done.full
+    e.submit(request(0, words(1, 118), limit=50))
+    done = drain(e)[0]  # 5 + 118 + 2 leave room for three
+    assert done.stopped or (len(done.ids) == 3 and done.full)
+    e.submit(request(0, words(1, 9), limit=5))
+    refused = drain(e)[0]
+    assert refused.full and len(refused.ids) == 0 and not refused.stopped
+    assert e.counts["refused_full"] == 1
+
+
+def test_minimum_thinking_bans_the_close_and_marks_what_it_moved(params):
+    e = make(params)
+    for n in range(4):
+        e.submit(request(n, words(n, 6), limit=20, ban=END, ban_until=6))
+    for done in drain(e).values():
+        assert END not in done.ids[:6].tolist()
+        assert done.free[6:].all()
+        assert not done.free[:6].all()  # at these weights END always has some mass
+
+
+def test_new_weights_drop_old_state(params):
+    other = jax.tree.map(lambda x: -x, params)
+    e = make(params)
+    dialogue(e, [0, 1])
+    e.load(other, version=2)
+    e.submit(request(0, words(5, 4), turn=9))
+    done = drain(e)[0]
+    assert done.version == 2 and e.counts["reprefilled_tokens"] > 0
+    fresh = make(other)
+    fresh.submit(request(0, e._chairs[0].trunk, turn=9))
+    np.testing.assert_array_equal(drain(fresh)[0].ids, done.ids)
+    e.submit(request(1, words(5, 4)))
+    with pytest.raises(ValueError, match="1 requests are open"):
+        e.load(params, version=3)
+
+
+def test_misuse_is_refused_with_the_mend(params):
+    e = make(params)
+    with pytest.raises(ValueError, match="no token to predict from"):
+        e.submit(request(0, [], header=()))
+    with pytest.raises(ValueError, match="at least one token"):
+        e.submit(request(1, [9], limit=0))
+    e.submit(request(2, [9]))
+    with pytest.raises(ValueError, match="already has an open request"):
+        e.submit(request(2, [9]))
+    with pytest.raises(ValueError, match="open request"):
+        e.close(2)
+    many = engine.Request(3, [9], [2], True, (0, 0, 0, 0), (1, 2, 3, 4, 5), 3)
+    with pytest.raises(ValueError, match="raise Config.stops"):
+        e.submit(many)
+    with pytest.raises(ValueError, match="ascending"):
+        engine.Config(buckets=(24, 8))
+
+
+def test_nothing_recompiles_after_warm_up(params):
+    e = make(params)
+    e.submit(request(0, words(0, 20), top_k=3))  # both buckets, mark and roll back
+    drain(e)
+    e.close(0)
+    e.submit(request(0, words(0, 3)))
+    drain(e)
+    other = jax.tree.map(lambda x: x * 1.01, params)
+    with compiling.Compiles() as compiles:
+        dialogue(e, [1, 2, 3], temperature=0.7, top_p=0.9, min_p=0.01, top_k=5, limit=17)
+        dialogue(e, [4], private=False, temperature=0.0)
+        e.load(other, version=1)
+        dialogue(e, [5, 6], limit=2)
+    assert compiles.count == 0
