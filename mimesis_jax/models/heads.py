@@ -37,8 +37,9 @@ def _score(spec: specs.Spec, matrix, h, target, temperature):
     norm = jax.nn.logsumexp(out, axis=-1)
     # A comparison, not a gather: its gradient is no scatter, and it shards over the vocabulary.
     own = jnp.sum(jnp.where(jnp.arange(spec.vocab) == target[:, None], out, 0.0), axis=-1)
-    mean = jnp.sum(jnp.exp(out - norm[:, None]) * out, axis=-1)
-    return own - norm, norm - mean
+    # Centred first: entropies of peaked distributions would drown in the size of the logits.
+    centred = out - norm[:, None]
+    return own - norm, -jnp.sum(jnp.exp(centred) * centred, axis=-1)
 
 
 def score(

@@ -1,0 +1,488 @@
+"""The decoder: recurrence against chunks, forests against single paths, scan against a loop."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from mimesis_jax import types
+from mimesis_jax.models import context, decoder, delta, heads, rope
+from mimesis_jax.models import spec as specs
+
+VOCAB = 40
+
+
+def small(chunk=8, **changes):
+    spec = specs.tiny(VOCAB, periods=changes.pop("periods", 1), chunk=chunk, width=32, mlp=48)
+    return dataclasses.replace(
+        spec,
+        heads=4,
+        head_dim=8,
+        rotary_dim=4,
+        linear_key_heads=2,
+        linear_value_heads=4,
+        linear_key_dim=8,
+        linear_value_dim=6,
+        init_std=0.2,
+        **changes,
+    )
+
+
+def slow(params, seed=7):
+    """Params with slow-decay heads (A_log = log of 0.01..0.3): fast decay would hide leaks."""
+
+    def change(path, leaf):
+        if path[-1].key != "a_log":
+            return leaf
+        rng = np.random.default_rng(seed)
+        return jnp.asarray(np.log(rng.uniform(0.01, 0.3, leaf.shape)), jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(change, params)
+
+
+def forest(rows, chunk, width=None):
+    """A plain packer for tests: every segment that has children stores in a slot of its own.
+
+    rows: per row a list of (ids, parent index), already in depth-first order.
+    """
+    sized = [[-(-len(ids) // chunk) * chunk for ids, _ in row] for row in rows]
+    width = width or max(sum(sizes) for sizes in sized)
+    slots = max(len(row) for row in rows)
+    count = width // chunk
+    new = lambda fill, *shape: np.full((len(rows), *shape), fill, np.int32)
+    tokens, position, last = new(0, width), new(0, width), new(0, width)
+    halo, load, store = new(width, count, 3), new(-1, count), new(-1, count)
+    valid = np.zeros((len(rows), width), bool)
+    for b, (row, sizes) in enumerate(zip(rows, sized, strict=True)):
+        starts = np.cumsum([0, *sizes])
+        ends = list(starts[1:])
+        for i in reversed(range(len(row))):  # a parent ends where its last descendant does
+            if row[i][1] >= 0:
+                ends[row[i][1]] = max(ends[row[i][1]], ends[i])
+        paths = []
+        for i, (ids, parent) in enumerate(row):
+            above = paths[parent] if parent >= 0 else []
+            own = list(range(starts[i], starts[i] + len(ids)))
+            paths.append(above + own)
+            tokens[b, own], valid[b, own] = ids, True
+            position[b, own] = np.arange(len(above), len(above) + len(ids))
+            last[b, starts[i] : starts[i + 1]] = ends[i]
+            for c in range(starts[i] // chunk, starts[i + 1] // chunk):
+                before = (above + own[: c * chunk - starts[i]])[-3:]
+                if before:
+                    halo[b, c, 3 - len(before) :] = before
+            load[b, starts[i] // chunk] = parent if parent >= 0 else slots
+            if any(p == i for _, p in row):
+                store[b, starts[i + 1] // chunk - 1] = i
+    zero = np.zeros((len(rows), 1), np.int32)
+    arrays = [tokens, valid, position, last, halo, load, store, zero, zero, *[zero * 0.0] * 5]
+    return types.Forest(*(jnp.asarray(a) for a in arrays), slots=slots)
+
+
+def ids(rng, *lengths):
+    return [rng.integers(0, VOCAB, n) for n in lengths]
+
+
+def line(tokens, chunk):
+    """One sequence alone in a row."""
+    return forest([[(tokens, -1)]], chunk)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits(spec, params, trees):
+    return heads.logits(spec, params, decoder.hidden(spec, params, trees))
+
+
+# --- the delta rule ---------------------------------------------------------------------------
+
+
+def rule_inputs(rng, length=32, batch=2, heads_=3, key=8, value=6):
+    unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+    q, k = (unit(rng.normal(size=(batch, length, heads_, key))) for _ in range(2))
+    v = rng.normal(size=(batch, length, heads_, value))
+    beta = rng.uniform(0, 1, (batch, length, heads_))
+    g = -rng.uniform(0.01, 0.3, (batch, length, heads_))
+    return [jnp.asarray(x, jnp.float32) for x in (q, k, v, beta, g)]
+
+
+@jax.jit
+def recur(q, k, v, beta, g):
+    def body(state, xs):
+        return delta.step(state, *xs)
+
+    zero = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], v.shape[3]))
+    state, out = jax.lax.scan(body, zero, [jnp.moveaxis(x, 1, 0) for x in (q, k, v, beta, g)])
+    return jnp.moveaxis(out, 0, 1), state
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def chunked(size, q, k, v, beta, g):
+    parts = delta.chunks(q, k, v, beta, g, size)
+    zero = jnp.zeros((q.shape[0], q.shape[2], q.shape[3], v.shape[3]))
+    starts, end = delta.line(parts, zero)
+    return delta.outputs(parts, starts), end
+
+
+def test_step_by_hand():
+    state = jnp.asarray([[[[2.0], [4.0]]]])  # B = H = 1, Dk = 2, Dv = 1
+    q, k = jnp.asarray([[[1.0, 1.0]]]), jnp.asarray([[[1.0, 0.0]]])
+    v, beta, g = jnp.asarray([[[3.0]]]), jnp.asarray([[0.5]]), jnp.log(jnp.asarray([[0.5]]))
+    # Decayed to (1, 2); u = 0.5 (3 - 1) = 1; state (2, 2); o = 2 + 2.
+    new, out = delta.step(state, q, k, v, beta, g)
+    np.testing.assert_allclose(new[0, 0, :, 0], [2.0, 2.0], rtol=1e-6)
+    np.testing.assert_allclose(out[0, 0], [4.0], rtol=1e-6)
+
+
+def test_chunks_equal_the_recurrence():
+    inputs = rule_inputs(np.random.default_rng(0))
+    out, state = recur(*inputs)
+    for size in (1, 2, 8, 16, 32):
+        got, end = chunked(size, *inputs)
+        np.testing.assert_allclose(got, out, atol=2e-6)
+        np.testing.assert_allclose(end, state, atol=2e-6)
+
+
+def test_chunk_gradients_equal_the_recurrence():
+    rng = np.random.default_rng(1)
+    inputs = rule_inputs(rng)
+    weight = jnp.asarray(rng.normal(size=inputs[2].shape), jnp.float32)
+    want = jax.grad(lambda xs: jnp.sum(weight * recur(*xs)[0]))(inputs)
+    got = jax.grad(lambda xs: jnp.sum(weight * chunked(8, *xs)[0]))(inputs)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * float(jnp.abs(b).max()))
+
+
+def test_identical_keys_stay_accurate():
+    rng = np.random.default_rng(2)
+    q, k, v, _, g = rule_inputs(rng, length=128)
+    k = jnp.broadcast_to(k[:, :1], k.shape)
+    beta = jnp.full(g.shape, 0.999)
+    out, _ = recur(q, k, v, beta, 0 * g)
+    got, _ = chunked(64, q, k, v, beta, 0 * g)
+    assert float(jnp.linalg.norm(got - out) / jnp.linalg.norm(out)) < 2e-6
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 16, 64])
+def test_inverse_against_numpy(size):
+    rng = np.random.default_rng(size)
+    a = np.tril(rng.uniform(-1, 1, (3, 2, size, size)), -1)
+    want = np.linalg.inv(np.eye(size) + a)
+    got = delta.inverse(jnp.asarray(a, jnp.float32))
+    np.testing.assert_allclose(got, want, atol=2e-6 * np.abs(want).max())
+
+
+def test_inverse_gradient_by_differences():
+    rng = np.random.default_rng(3)
+    a = jnp.asarray(np.tril(rng.normal(size=(4, 4)), -1), jnp.float32)
+    weight = jnp.asarray(rng.normal(size=(4, 4)), jnp.float32)
+    got = jax.grad(lambda a: jnp.sum(weight * delta.inverse(a)))(a)
+    exact = lambda a: np.sum(np.asarray(weight) * np.linalg.inv(np.eye(4) + a))
+    for i, j in ((1, 0), (3, 0), (2, 1), (3, 2)):
+        nudge = np.zeros((4, 4))
+        nudge[i, j] = 1e-5
+        wide = np.asarray(a, np.float64)
+        slope = (exact(wide + nudge) - exact(wide - nudge)) / 2e-5
+        np.testing.assert_allclose(got[i, j], slope, rtol=1e-4, atol=1e-5)
+
+
+def test_strong_decay_is_finite():
+    q, k, v, beta, g = rule_inputs(np.random.default_rng(4))
+    grads = jax.grad(lambda g: jnp.sum(chunked(16, q, k, v, beta, g)[0]))(g * 0 - 50.0)
+    assert bool(jnp.isfinite(grads).all())
+
+
+# --- forests ----------------------------------------------------------------------------------
+
+
+def example(rng, chunk):
+    """Trunk, branch, continuation; forks after 1 and 2 tokens; a segment exactly C long."""
+    a, b, c, d, e, f, g = ids(rng, 11, 5, chunk, 1, 2, 2 * chunk + 1, 3)
+    first = [(a, -1), (b, 0), (c, 0), (d, 2), (e, 3), (f, 3)]
+    second = [(d, -1), (e, 0), (g, 1), (c, 1), (b, -1), (f, 4)]
+    return [first, second]
+
+
+def alone(row, index):
+    """The ids of a segment's whole path, and how many of them lie above it."""
+    parts, at = [], index
+    while at >= 0:
+        parts.append(row[at][0])
+        at = row[at][1]
+    above = sum(len(p) for p in parts[1:])
+    return np.concatenate(parts[::-1]), above
+
+
+def starts(row, chunk):
+    return np.cumsum([0, *(-(-len(ids) // chunk) * chunk for ids, _ in row)])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def weighed(spec, params, trees, weight):
+    """Gradient of the weighted sum of all logits, and the logits."""
+
+    def total(params):
+        out = logits(spec, params, trees)
+        return jnp.sum(out * weight), out
+
+    return jax.grad(total, has_aux=True)(params)
+
+
+def compare(spec, rows, widths, seed=0):
+    """Asserts logits and gradients of the forest equal those of every path run alone.
+
+    widths: of the forest's rows and of the lone paths' rows (fixed, so that jit compiles once).
+    """
+    chunk = spec.chunk
+    params = slow(decoder.init(spec, jax.random.key(seed)))
+    rng = np.random.default_rng(seed)
+    trees = forest(rows, chunk, widths[0])
+    paths = [(b, i, *alone(row, i)) for b, row in enumerate(rows) for i in range(len(row))]
+    # Two empty-handed rows pad the batch of paths to a fixed count.
+    lone = [[(path, -1)] for _, _, path, _ in paths]
+    lone += [[(np.zeros(1, int), -1)]] * (12 - len(lone))
+    batch = forest(lone, chunk, widths[1])
+    weight = np.zeros((*trees.tokens.shape, VOCAB), np.float32)
+    apart = np.zeros((*batch.tokens.shape, VOCAB), np.float32)
+    for n, (b, i, path, above) in enumerate(paths):
+        at = starts(rows[b], chunk)[i]
+        own = rng.normal(size=(len(path) - above, VOCAB))
+        weight[b, at : at + len(own)] = own
+        apart[n, above : len(path)] = own
+    got, out = weighed(spec, params, trees, weight)
+    want, single = weighed(spec, params, batch, apart)
+    for n, (b, i, path, above) in enumerate(paths):
+        at = starts(rows[b], chunk)[i]
+        here = out[b, at : at + len(path) - above]
+        np.testing.assert_allclose(here, single[n, above : len(path)], atol=1e-4)
+    for (path, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True
+    ):
+        error, scale = float(jnp.linalg.norm(a - b)), float(jnp.linalg.norm(b))
+        assert error <= 1e-4 * scale + 1e-6, f"gradient of {path} is off by {error / scale}"
+
+
+@pytest.mark.parametrize("chunk", [8, 16])
+def test_forest_equals_paths_alone(chunk):
+    spec = small(chunk, periods=2 if chunk == 8 else 1)
+    compare(spec, example(np.random.default_rng(chunk), chunk), (112 * chunk // 8, 64))
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(st.integers(0, 10_000))
+def test_random_forests_equal_paths_alone(seed):
+    rng = np.random.default_rng(seed)
+    row = []
+
+    def grow(parent, depth):
+        row.append((rng.integers(0, VOCAB, rng.choice([1, 2, 3, 4, 7, 8, 9])), parent))
+        me = len(row) - 1
+        while depth < 6 and len(row) < 8 and rng.random() < 0.6:
+            grow(me, depth + 1)
+
+    grow(-1, 0)
+    while len(row) < 8:  # more trees in the row
+        grow(-1, 0)
+    compare(small(4), [row], (96, 56))
+
+
+def test_chunk_sizes_agree():
+    rng = np.random.default_rng(5)
+    (tokens,) = ids(rng, 70)
+    spec = small(8)
+    params = slow(decoder.init(spec, jax.random.key(1)))
+    outs = [logits(spec, params, line(tokens, c))[0, :70] for c in (8, 16, 32)]
+    np.testing.assert_allclose(outs[1], outs[0], atol=2e-5)
+    np.testing.assert_allclose(outs[2], outs[0], atol=2e-5)
+
+
+def test_other_paths_change_nothing():
+    chunk = 8
+    rng = np.random.default_rng(6)
+    rows = example(rng, chunk)
+    spec = small(chunk)
+    params = slow(decoder.init(spec, jax.random.key(2)))
+    run = jax.jit(lambda trees: decoder.hidden(spec, params, trees))
+    plain = run(forest(rows, chunk))
+    row = rows[0]
+    poisoned = list(row)
+    for i in (1, 3, 4, 5):  # all but the path of segment 2: itself and its parent 0
+        poisoned[i] = (rng.integers(0, VOCAB, len(row[i][0])), row[i][1])
+    other = run(forest([poisoned, rows[1]], chunk))
+    for i in (0, 2):
+        at, size = starts(row, chunk)[i], len(row[i][0])
+        assert bool((plain[0, at : at + size] == other[0, at : at + size]).all())
+    at = starts(row, chunk)[5]
+    assert bool((plain[0, at] != other[0, at]).any())
+
+
+def test_padding_rows_are_finite():
+    spec = small(8)
+    params = decoder.init(spec, jax.random.key(3))
+    trees = forest([[(np.arange(5), -1)]], 8, width=32)
+    trees = dataclasses.replace(trees, valid=trees.valid & False)
+    grads, out = weighed(spec, params, trees, jnp.ones((1, 32, VOCAB)))
+    assert bool(jnp.isfinite(out).all())
+    assert all(bool(jnp.isfinite(g).all()) for g in jax.tree.leaves(grads))
+
+
+def test_scan_and_remat_equal_a_plain_loop():
+    spec = small(8, periods=2)
+    params = slow(decoder.init(spec, jax.random.key(4)))
+    trees = forest(example(np.random.default_rng(7), 8)[:1], 8)
+    weight = jnp.asarray(np.random.default_rng(8).normal(size=(*trees.tokens.shape, 32)))
+    weight = weight * trees.valid[..., None]
+
+    def plain(params):
+        model = decoder.module(spec, params)
+        shared = context.trees(spec, trees)
+        x = model.lookup(trees.tokens.reshape(-1))
+        for i in range(spec.periods):
+            x = model.period(i)(x, shared)
+        return model.normed(x).reshape(weight.shape)
+
+    def run(hidden):
+        return jax.jit(jax.value_and_grad(lambda p: jnp.sum(weight * hidden(p))))(params)
+
+    value, want = run(plain)
+    for remat in (False, True):
+        got = run(lambda p, r=remat: decoder.hidden(spec, p, trees, remat=r))
+        np.testing.assert_allclose(got[0], value, rtol=1e-5, atol=1e-4)
+        for a, b in zip(jax.tree.leaves(got[1]), jax.tree.leaves(want), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-4 * float(jnp.abs(b).max()) + 1e-7)
+
+
+def test_bfloat16_stays_near_float32():
+    spec = small(8)
+    params = slow(decoder.init(spec, jax.random.key(5)))
+    trees = forest(example(np.random.default_rng(9), 8), 8)
+    wide = logits(spec, params, trees)
+    narrow = dataclasses.replace(spec, dtype="bfloat16")
+    shape = jax.eval_shape(lambda: decoder.hidden(narrow, params, trees))
+    assert shape.dtype == jnp.bfloat16
+    gap = jnp.where(trees.valid[..., None], logits(narrow, params, trees) - wide, 0.0)
+    assert 0 < float(jnp.abs(gap).mean()) < 0.03 * float(jnp.abs(wide).mean()) + 0.01
+
+
+def test_bad_chunk_is_named():
+    spec = small(8)
+    trees = line(np.arange(24), 8)
+    trees = dataclasses.replace(trees, load=trees.load[:, :2])
+    with pytest.raises(ValueError, match="24 tokens in 2 chunks"):
+        decoder.hidden(spec, decoder.init(spec, jax.random.key(0)), trees)
+
+
+# --- spec and parameters ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make, count",
+    [
+        (specs.qwen35_0_8b, 752_393_024),
+        (specs.qwen35_2b, 1_881_825_088),
+        (specs.qwen35_4b, 4_205_751_296),
+        (specs.qwen35_9b, 8_953_803_264),
+    ],
+)
+def test_parameter_counts(make, count):
+    assert decoder.parameter_count(make()) == count
+
+
+FULL = dict(period=("full",), norm="plain", attn_output_gate=False)
+FAMILIES = {
+    "qwen3-4b": (
+        dict(vocab=151936, width=2560, mlp=9728, periods=36, heads=32, kv_heads=8, head_dim=128),
+        dict(qk_norm="plain", rope_theta=1e6),
+        4_022_468_096,
+    ),
+    "qwen2.5-7b": (
+        dict(vocab=152064, width=3584, mlp=18944, periods=28, heads=28, kv_heads=4, head_dim=128),
+        dict(qk_norm=None, qkv_bias=True, tied=False),
+        7_615_616_512,
+    ),
+    "llama-3.1-8b": (
+        dict(vocab=128256, width=4096, mlp=14336, periods=32, heads=32, kv_heads=8, head_dim=128),
+        dict(qk_norm=None, tied=False, rope_scaling=specs.Llama3Scaling()),
+        8_030_261_248,
+    ),
+    "smollm2-135m": (
+        dict(vocab=49152, width=576, mlp=1536, periods=30, heads=9, kv_heads=3, head_dim=64),
+        dict(qk_norm=None),
+        134_515_008,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_switches_cover_the_other_families(name):
+    sizes, switches, count = FAMILIES[name]
+    spec = specs.Spec(
+        vocab_real=sizes["vocab"], rotary_dim=sizes["head_dim"], **sizes, **switches, **FULL
+    )
+    assert decoder.parameter_count(spec) == count
+
+
+def test_axes_name_every_dimension():
+    spec = small(8, tied=False, qkv_bias=True)
+    shapes, axes = decoder.abstract(spec), decoder.axes(spec)
+    is_axes = lambda x: isinstance(x, tuple)
+    assert jax.tree.structure(axes, is_leaf=is_axes) == jax.tree.structure(shapes)
+    for name, leaf in zip(
+        jax.tree.leaves(axes, is_leaf=is_axes), jax.tree.leaves(shapes), strict=True
+    ):
+        assert len(name) == leaf.ndim
+    assert axes["periods"]["layer0"]["mixer"]["a_log"] == ("periods", "linear_values")
+
+
+def test_init_depends_on_key_and_path_only():
+    one = decoder.init(small(8), jax.random.key(0))
+    two = decoder.init(small(8, tied=False), jax.random.key(0))
+    assert bool((one["embed"] == two["embed"]).all())
+    assert bool((two["head"] != two["embed"]).any())
+    other = decoder.init(small(8), jax.random.key(1))
+    assert bool((one["embed"] != other["embed"]).any())
+    kept = decoder.init(small(8, param_dtype="bfloat16"), jax.random.key(0))
+    mixer = kept["periods"]["layer0"]["mixer"]
+    assert (mixer["q"].dtype, mixer["a_log"].dtype) == (jnp.bfloat16, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(vocab_real=99), "vocab_real 99 exceeds"),
+        (dict(heads=3), "heads 3 is not a multiple of kv_heads 2"),
+        (dict(rotary_dim=5), "rotary_dim 5"),
+        (dict(chunk=12), "chunk 12 is not a power of two"),
+        (dict(period=("sparse",)), "sparse"),
+        (dict(linear_value_heads=3), "linear_value_heads 3"),
+        (dict(norm="layer"), "norm 'layer'"),
+        (dict(dtype="float16"), "float16"),
+        (dict(periods=0), "periods is 0"),
+    ],
+)
+def test_bad_specs_name_the_fault(changes, words):
+    with pytest.raises(ValueError, match=words):
+        dataclasses.replace(small(8), **changes)
+
+
+def test_rope_by_hand():
+    spec = small(8)  # rotary_dim 4, theta 1e4: frequencies 1 and 0.01
+    np.testing.assert_allclose(rope.frequencies(spec), [1.0, 0.01], rtol=1e-6)
+    cos, sin = rope.angles(spec, jnp.asarray([np.pi / 2 * 2]))
+    x = jnp.arange(1.0, 9.0).reshape(1, 1, 8)
+    out = rope.rotate(x, cos, sin)[0, 0]
+    small_turn = np.pi * 0.01
+    want = [-1.0, 2 * np.cos(small_turn) - 4 * np.sin(small_turn), -3.0]
+    want += [4 * np.cos(small_turn) + 2 * np.sin(small_turn), 5.0, 6.0, 7.0, 8.0]
+    np.testing.assert_allclose(out, want, atol=1e-5)
+
+
+def test_llama3_scaling_by_hand():
+    scaling = specs.Llama3Scaling(factor=8.0, original_length=100)
+    spec = dataclasses.replace(small(8), rope_theta=1e4, rope_scaling=scaling)
+    # Wavelengths 6.28 (< 100 / 4: kept) and 628 (> 100 / 1: slowed eightfold).
+    np.testing.assert_allclose(rope.frequencies(spec), [1.0, 0.01 / 8], rtol=1e-6)
