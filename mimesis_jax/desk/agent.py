@@ -20,15 +20,25 @@ class ScriptedAgent:
     q: probability of the right act at each turn; 1 is the perfect agent. Otherwise it guesses the
     form, closes early, asks idly, looks needlessly, offers, or hands over.
     skills: a subset of plan.SKILLS; a skill left out is a step never taken.
+    habits: a subset of plan.HABITS; steps that the procedure does not need.
     Randomness hashes (seed, episode, agent turn).
     """
 
-    def __init__(self, q: float = 1.0, *, skills: frozenset[str] = plan.SKILLS, seed: int = 0):
+    def __init__(
+        self,
+        q: float = 1.0,
+        *,
+        skills: frozenset[str] = plan.SKILLS,
+        habits: frozenset[str] = frozenset(),
+        seed: int = 0,
+    ):
         if not 0.0 <= q <= 1.0:
             raise ValueError(f"q={q} is not a probability: use 0 to 1")
         if unknown := skills - plan.SKILLS:
             raise ValueError(f"skills {sorted(unknown)} are unknown: use {sorted(plan.SKILLS)}")
-        self.q, self.skills, self.seed = q, skills, seed
+        if unknown := habits - plan.HABITS:
+            raise ValueError(f"habits {sorted(unknown)} are unknown: use {sorted(plan.HABITS)}")
+        self.q, self.skills, self.habits, self.seed = q, skills, habits, seed
 
     def respond(self, queries: Sequence[types.Query]) -> list[types.Answer]:
         return [(query, self._reply(query)) for query in queries]
@@ -43,7 +53,7 @@ class ScriptedAgent:
         # common enough to learn; the perfect agent looks first and saves the asks of denied cases
         order = chance.stream("order", self.seed, query.key.episode).random()
         look_first = self.q == 1.0 or order < 0.5
-        right = plan.best(case, self.skills, look_first=look_first)
+        right = plan.best(case, self.skills, look_first=look_first, habits=self.habits)
         if rng.random() >= self.q:
             right = _mistake(case, rng)
         return types.Reply(types.Kind.TEXT, acts.write(right or _guess(case, rng)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mimesis_jax.desk import phrases_evaluation, phrases_training
+from mimesis_jax.desk import phrases_behaviour, phrases_evaluation, phrases_training
 
 KINDS: dict[str, str] = {
     "open": "opens with the request {x}",
@@ -32,15 +32,21 @@ KINDS: dict[str, str] = {
 }
 
 
+def read_lines(text: str) -> dict[str, tuple[str, ...]]:
+    """{kind: phrases} of lines of the form "kind: phrase | phrase", whatever the kinds."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in text.strip().splitlines():
+        kind, _, rest = line.partition(":")
+        found[kind.strip()] = tuple(" ".join(p.split()) for p in rest.split("|") if p.strip())
+    return found
+
+
 def read_table(text: str) -> dict[str, tuple[str, ...]]:
     """A family from lines of the form "kind: phrase | phrase".
 
     Raises ValueError when a kind is missing, unknown or has no phrase.
     """
-    family: dict[str, tuple[str, ...]] = {}
-    for line in text.strip().splitlines():
-        kind, _, rest = line.partition(":")
-        family[kind.strip()] = tuple(" ".join(p.split()) for p in rest.split("|") if p.strip())
+    family = read_lines(text)
     if family.keys() != KINDS.keys() or not all(family.values()):
         odd = sorted(family.keys() ^ KINDS.keys()) or [k for k, v in family.items() if not v]
         raise ValueError(f"phrase table has kinds {odd} wrong: give each of {list(KINDS)} a phrase")
@@ -54,6 +60,7 @@ def _read(tables: Mapping[str, str]) -> dict[str, dict[str, tuple[str, ...]]]:
 TRAINING = _read(phrases_training.TABLES)
 EVALUATION = _read(phrases_evaluation.TABLES)
 FAMILIES: dict[str, dict[str, tuple[str, ...]]] = TRAINING | EVALUATION
+BEHAVIOUR = read_lines(phrases_behaviour.TABLE)
 
 
 def words(families: Mapping[str, Mapping[str, tuple[str, ...]]]) -> set[str]:

@@ -9,6 +9,10 @@ from mimesis_jax import types
 from mimesis_jax.desk import acts, record, slots, subflows
 
 SKILLS = frozenset(("look", "reask", "ask_why", "confirm"))
+# steps that the procedure does not need: "offer" names the request before it is confirmed, "firm"
+# says a denial again instead of closing after the first one
+HABITS = frozenset(("offer", "firm"))
+FIRM = 3  # denials of a firm agent before it closes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +22,8 @@ class Case:
     said, looked, form: {slot: value} as the user stated it, as the record showed it, as it was
     set. asked: {slot: times asked}. why, confirmed: whether the user was asked why at all, and to
     confirm since it last stated something unasked. denied: whether the last verdict given was no.
-    taken: agent turns so far.
+    taken: agent turns so far. offered: whether the request was ever offered. denials: how often
+    it was denied.
     """
 
     flow: subflows.Subflow
@@ -30,6 +35,8 @@ class Case:
     confirmed: bool
     denied: bool
     taken: int
+    offered: bool = False
+    denials: int = 0
 
     @property
     def known(self) -> dict[str, str]:
@@ -64,8 +71,8 @@ def read(view: Sequence[types.Turn]) -> Case:
     looked: dict[str, str] = {}
     form: dict[str, str] = {}
     asked: dict[str, int] = {}
-    why = confirmed = denied = False
-    taken = 0
+    why = confirmed = denied = offered = False
+    taken = denials = 0
     act: acts.Act | None = None
     for turn in view:
         if turn.author == "user":
@@ -88,11 +95,18 @@ def read(view: Sequence[types.Turn]) -> Case:
                 asked[act.target] = asked.get(act.target, 0) + 1
             if act.name in ("offer", "deny") and act.target == flow.name:
                 denied = act.name == "deny"
-    return Case(flow, said, looked, form, asked, why, confirmed, denied, taken)
+                offered, denials = offered or not denied, denials + denied
+    return Case(
+        flow, said, looked, form, asked, why, confirmed, denied, taken, offered, denials
+    )  # fmt: skip
 
 
 def best(
-    case: Case, skills: frozenset[str] = SKILLS, *, look_first: bool = True
+    case: Case,
+    skills: frozenset[str] = SKILLS,
+    *,
+    look_first: bool = True,
+    habits: frozenset[str] = frozenset(),
 ) -> acts.Act | None:
     """The right next act: look the rule up, deny or gather, ask why, confirm, set, close.
 
@@ -100,6 +114,7 @@ def best(
     without "reask" it gives a slot up after one ask (None: it has to guess), without "ask_why"
     and "confirm" it goes on at once. With two turns left it sets what it has and closes.
     look_first: whether the rule is looked up before the user is asked, or after.
+    habits: a subset of HABITS, none of which the procedure needs.
     """
     flow, known = case.flow, case.known
     left = record.TURNS - case.taken
@@ -107,7 +122,9 @@ def best(
     if "look" in skills and flow.field not in case.looked and (look_first or gathered):
         return acts.look(flow.field)
     if known.get(flow.field) == flow.denied:
-        return acts.Act("close") if case.denied else acts.Act("deny", flow.name)
+        again = "firm" in habits and case.denials < FIRM and left > 1
+        done = case.denied and not again
+        return acts.Act("close") if done else acts.Act("deny", flow.name)
     if not gathered:
         slot = case.missing[0]
         if slot in slots.FIELDS and "look" in skills:
@@ -115,6 +132,8 @@ def best(
         if "reask" in skills or not case.asked.get(slot):
             return acts.ask(slot)
         return None
+    if left > 2 and not case.offered and "offer" in habits:
+        return acts.Act("offer", flow.name)
     if left > 2 and not case.why and "ask_why" in skills:
         return acts.Act("ask_why")
     if left > 2 and not case.confirmed and "confirm" in skills:

@@ -27,8 +27,14 @@ class DeskGym:
     across tool results treats this gym the same way in rollouts and in training.
     """
 
-    def __init__(self, goal: goals.Goal, *, turns: int = record.TURNS):
-        self.goal, self.turns = goal, turns
+    def __init__(
+        self, goal: goals.Goal, *, turns: int = record.TURNS, until: int | None = None
+    ):  # fmt: skip
+        """turns: agent turns, calls included. until: the case is cut after so many user turns
+        (None: never), for training users: what comes after a behaviour's window costs tokens."""
+        if until is not None and until < 1:
+            raise ValueError(f"until={until} user turns: the least is 1, None never cuts")
+        self.goal, self.turns, self.until, self.heard = goal, turns, until, 0
         self.record = record.Record(goal)
         self.taken = 0
         self.counts: collections.Counter[str] = collections.Counter()
@@ -65,7 +71,10 @@ class DeskGym:
     def hear(self, reply: Reply) -> Feedback:
         if self.stop is not None:
             raise RuntimeError(f"the case is over ({self.stop}): make a new gym for each episode")
+        self.heard += 1
         stop = _USER_ENDS.get(reply.kind)
+        if stop is None and self.until is not None and self.heard >= self.until:
+            stop = Stop.TURNS
         return Feedback(next="agent") if stop is None else self._end(stop)
 
     def success(self) -> float:

@@ -10,6 +10,50 @@ from mimesis_jax.desk import acts, slots
 
 
 @dataclasses.dataclass(frozen=True)
+class Exchange:
+    """One user turn and what it replies to.
+
+    act: the agent's last act that the user heard; None at the opening and for nonsense.
+    text: the user's public words. thought: its private ones, "" where none is known.
+    touched: whether the agent had set something, offered or denied by then. opening: whether
+    nobody had spoken before.
+    """
+
+    act: acts.Act | None
+    text: str
+    thought: str = ""
+    touched: bool = False
+    opening: bool = False
+
+    @property
+    def said(self) -> dict[str, str]:
+        """{slot: value} that the user states here."""
+        return slots.mentioned(self.text)
+
+
+def exchanges(turns: Sequence[types.Turn]) -> tuple[Exchange, ...]:
+    """The user turns of a dialogue, each with the act before it. In a whole dialogue (agent's
+    calls included) `touched` counts what was set; in the user's view, what it heard."""
+    made: list[Exchange] = []
+    act: acts.Act | None = None
+    touched = heard = False
+    for turn in turns:
+        if turn.author == "user":
+            made.append(
+                Exchange(act, turn.public, turn.private or "", touched, not heard and not made)
+            )
+        elif turn.author == "agent":
+            said = acts.parse(turn.public)
+            touched = touched or (said is not None and said.name in _TOUCHING)
+            if turn.only is None:
+                act, heard = said, True
+    return tuple(made)
+
+
+_TOUCHING = ("set", "offer", "deny", "confirm")
+
+
+@dataclasses.dataclass(frozen=True)
 class State:
     """The user's state, a function of the public turns alone.
 
@@ -19,6 +63,7 @@ class State:
     unanswered: asks of the slot asked now, earlier ones, that brought no value.
     needless: asks, the present one included, of slots that the user had already stated.
     denials: denials of anything so far, the present one included.
+    past: the user's turns so far with what they replied to.
     """
 
     turns: int = 0
@@ -28,6 +73,7 @@ class State:
     unanswered: int = 0
     needless: int = 0
     denials: int = 0
+    past: tuple[Exchange, ...] = ()
 
 
 def read(turns: Sequence[types.Turn]) -> State:
@@ -50,4 +96,5 @@ def read(turns: Sequence[types.Turn]) -> State:
                 unanswered = asked.get(act.target, 0)
                 asked[act.target] = unanswered + 1
             denials += act.name == "deny"
-    return State(count, said, act, opened, unanswered, needless, denials)
+    past = exchanges(turns)
+    return State(count, said, act, opened, unanswered, needless, denials, past)

@@ -127,8 +127,9 @@ def _unsaid_bar(goal: goals.Goal, state: history.State) -> tuple[str, str] | Non
 
 def word(says: Iterable[tuple[str, str, str]], goal: goals.Goal, family: str,
          rng: np.random.Generator) -> str:  # fmt: skip
-    """The utterance: one phrase of the family for each thing said, joined."""
-    table = phrases.FAMILIES[family]
+    """The utterance: one phrase for each thing said, joined; of the family's, or of the table of
+    behaviours, which all families share."""
+    table = {**phrases.BEHAVIOUR, **phrases.FAMILIES[family]}
     parts = []
     for kind, slot, value in says:
         options = table[kind]
