@@ -29,7 +29,7 @@ Needs = Callable[[desk_goals.Goal, Past, acts.Act | None], bool]
 Chance = Any  # numpy.random.Generator
 
 
-# --- needs: whether a behaviour can be acted in the user turn that replies to `act` -----------------
+# --- needs: whether a behaviour can be acted in the user turn that replies to `act` ---------
 
 
 def stated(past: Past) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _heard_fact(goal: desk_goals.Goal, past: Past, act: acts.Act | None) -> bool
     return bool(past) and bool(stated(past))
 
 
-# --- the table ------------------------------
+# --- the table ---------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +215,7 @@ def first_turn(goal: desk_goals.Goal, past: Past, behaviour: str) -> int | None:
     return None
 
 
-# --- cases ------------------------------
+# --- cases ---------
 
 
 def case(seed: int, behaviour: str) -> desk_goals.Goal:

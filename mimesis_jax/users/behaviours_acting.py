@@ -65,7 +65,7 @@ def _frank(
     return symbolic.move(goal, knobs, state, rng)
 
 
-# --- one function a behaviour: its move where its needs are met, None when it is done ------------------------------
+# --- one function a behaviour: its move where its needs are met, None when it is done ---------
 
 
 def _acting(goal: goals.Goal, frank: Move, says: Sequence[Say], then: str = "") -> Move:
@@ -192,7 +192,7 @@ _PLAYS: dict[str, Play] = {
 }
 
 
-# --- users and populations ------------------------------
+# --- users and populations ---------
 
 RATE = 0.4  # of dialogues whose label is acted in supervised data (desk-world.md)
 CONTROLS = 0.25  # share of goals that are controls

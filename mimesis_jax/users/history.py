@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from mimesis_jax import types
@@ -26,9 +27,14 @@ class Exchange:
     opening: bool = False
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The public words in lower case, without marks."""
+        return tuple(_WORD.findall(self.text.lower()))
+
+    @property
     def said(self) -> dict[str, str]:
         """{slot: value} that the user states here."""
-        return slots.mentioned(self.text)
+        return slots.mentioned(" ".join(self.words))
 
 
 def exchanges(turns: Sequence[types.Turn]) -> tuple[Exchange, ...]:
@@ -50,6 +56,7 @@ def exchanges(turns: Sequence[types.Turn]) -> tuple[Exchange, ...]:
     return tuple(made)
 
 
+_WORD = re.compile(r"[a-z0-9']+")
 _TOUCHING = ("set", "offer", "deny", "confirm")
 
 
