@@ -36,10 +36,45 @@ def table(spec: specs.Spec) -> weights.Table:
     return parts
 
 
-def _softmax(scores: jax.Array, mask: jax.Array) -> jax.Array:
-    """Softmax over the last axis where mask, in fp32; returned in the scores' dtype."""
-    wide = jnp.where(mask, scores.astype(jnp.float32), MASKED)
-    return jax.nn.softmax(wide, axis=-1).astype(scores.dtype)
+def _attend(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
+    """q [B, t, H, d] over keys, values [B, K, s, d] where mask [B, t, s] -> [B, t, H*d].
+
+    The query heads of a kv head are folded into the rows of one product, so that keys and values
+    are used as they lie. The softmax is fp32; its division is left to the [.., d] result.
+    """
+    batch, length, heads, dim = q.shape
+    kv_heads = keys.shape[1]
+    groups = heads // kv_heads
+    q = (q * dim**-0.5).reshape(batch, length, kv_heads, groups, dim).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(batch, kv_heads, groups * length, dim)
+    scores = jnp.einsum("bkmd,bksd->bkms", q, keys).astype(jnp.float32)
+    scores = scores.reshape(batch, kv_heads, groups, length, -1)
+    scores = jnp.where(mask[:, None, None], scores, MASKED)
+    # The shift cancels in the quotient, so it needs no gradient.
+    share = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
+    total = jnp.sum(share, axis=-1)
+    share = share.reshape(batch, kv_heads, groups * length, -1).astype(values.dtype)
+    out = jnp.einsum("bkms,bksd->bkmd", share, values)
+    out = out.reshape(batch, kv_heads, groups, length, dim) / total[..., None].astype(out.dtype)
+    return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads * dim)
+
+
+def _attend_causally(q, keys, values, mask) -> jax.Array:
+    """`_attend` where mask [B, T, T] allows no later key: a block of queries reads only what lies
+    before its end, which saves nearly half of the work."""
+    length = q.shape[1]
+    blocks = next(n for n in range(max(1, min(8, length // 64)), 0, -1) if length % n == 0)
+    size = length // blocks
+    parts = [
+        _attend(
+            q[:, end - size : end],
+            keys[:, :, :end],
+            values[:, :, :end],
+            mask[:, end - size : end, :end],
+        )
+        for end in range(size, length + 1, size)
+    ]
+    return jnp.concatenate(parts, axis=1)
 
 
 class Attention(weights.Holder):
@@ -79,23 +114,6 @@ class Attention(weights.Holder):
             k = norms.rms(k, self.k_norm[...], kind=spec.qk_norm, eps=spec.eps)
         return rope.rotate(q, cos, sin), rope.rotate(k, cos, sin), v, gate
 
-    def _attend(self, q, keys, values, mask) -> jax.Array:
-        """q [B, t, H, d] over keys, values [B, K, s, d] where mask [B, t, s] -> [B*t, H*d].
-
-        The query heads of a kv head are folded into the rows of one product, so that keys and
-        values are used as they lie.
-        """
-        batch, length, heads, dim = q.shape
-        groups = heads // keys.shape[1]
-        q = q.reshape(batch, length, keys.shape[1], groups, dim).transpose(0, 2, 3, 1, 4)
-        q = (q * dim**-0.5).reshape(batch, keys.shape[1], groups * length, dim)
-        scores = jnp.einsum("bkmd,bksd->bkms", q, keys)
-        grouped = scores.reshape(batch, keys.shape[1], groups, length, -1)
-        share = _softmax(grouped, mask[:, None, None]).reshape(scores.shape)
-        out = jnp.einsum("bkms,bksd->bkmd", share, values)
-        out = out.reshape(batch, keys.shape[1], groups, length, dim).transpose(0, 3, 1, 2, 4)
-        return out.reshape(batch * length, heads * dim)
-
     def _finish(self, out: jax.Array, gate: jax.Array | None) -> jax.Array:
         if gate is not None:
             out = out * jax.nn.sigmoid(gate)
@@ -107,7 +125,8 @@ class Attention(weights.Holder):
         q, k, v, gate = self._project(x, trees.cos, trees.sin)
         rows = lambda part: part.reshape(batch, -1, *part.shape[1:])
         keys, values = rows(k).swapaxes(1, 2), rows(v).swapaxes(1, 2)
-        return self._finish(self._attend(rows(q), keys, values, trees.mask), gate)
+        out = _attend_causally(rows(q), keys, values, trees.mask)
+        return self._finish(out.reshape(len(x), -1), gate)
 
     def extend(
         self, x: jax.Array, rows: Rows, keys: jax.Array, values: jax.Array, period: int
@@ -128,8 +147,5 @@ class Attention(weights.Holder):
         keys, values = put(keys, k), put(values, v)
         place = jnp.arange(keys.shape[3], dtype=jnp.int32)
         mask = place <= rows.position[..., None]
-        return (
-            self._finish(self._attend(fold(q), keys[period], values[period], mask), gate),
-            keys,
-            values,
-        )
+        out = _attend(fold(q), keys[period], values[period], mask)
+        return self._finish(out.reshape(len(x), -1), gate), keys, values
