@@ -263,3 +263,6 @@ class Acting:
 
     def user(self, *, seed: int = 0) -> ActingUser:
         return ActingUser(self.knobs, rate=self.rate, seed=seed)
+
+
+ACTING = Acting()  # the simulator's users

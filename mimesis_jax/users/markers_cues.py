@@ -39,7 +39,8 @@ BLAMES = (
 )  # fmt: skip
 CORRECTS = (
     "sorry", "wrong", "mean", "meant", "error", "mistake", "mixed", "thought", "actually",
-    "instead", "now", "change", "changed", "better", "new", "more", "not", "wait", "silly", "put", "nicer",
+    "instead", "now", "change", "changed", "better", "new", "more", "not", "wait", "silly", "put",
+    "nicer",
     "let us", "still", "rather",
 )  # fmt: skip
 PUTDOWNS = (
@@ -53,11 +54,6 @@ DEMANDS = (
 SO = ("so", "since", "because", "then", "as my")
 GETS = ("can", "must", "need", "want", "get", "do", "give", "have to")
 ONLY = ("only", "must", "or nothing", "nothing else")
-UNKNOWN = (
-    "no idea", "you choose", "you pick", "any one", "whatever", "do not care", "do not know",
-    "not know", "no wish", "leave this", "leave that", "never thought", "who knows",
-    "did not think", "fine with any", "not sure",
-)  # fmt: skip
 FIRST_PERSON = ("i", "i'm", "i'll", "my", "me")
 INTENDS = ("will", "refuse", "have to", "must", "going to", "am to", "pretend", "i'll", "should")
 GIVEAWAYS = (
