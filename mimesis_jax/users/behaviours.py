@@ -11,6 +11,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from mimesis_jax.desk import acts, chance, phrases_behaviour, slots, subflows
 from mimesis_jax.desk import goals as desk_goals
 from mimesis_jax.users import history
@@ -26,7 +28,6 @@ LADDERS: dict[str, tuple[str, ...]] = {
 
 Past = Sequence[history.Exchange]
 Needs = Callable[[desk_goals.Goal, Past, acts.Act | None], bool]
-Chance = Any  # numpy.random.Generator
 
 
 # --- needs: whether a behaviour can be acted in the user turn that replies to `act` ---------
@@ -112,7 +113,7 @@ class Behaviour:
     turns: int
     window: int = 1
     fits: Callable[[desk_goals.Goal], bool] = lambda goal: goal.allowed
-    values: Callable[[desk_goals.Goal, Chance], tuple[str, ...]] = lambda goal, rng: ()
+    values: Callable[[desk_goals.Goal, np.random.Generator], tuple[str, ...]] = lambda goal, rng: ()
     bar: bool = False
 
 
@@ -135,26 +136,26 @@ def _ladder(goal: desk_goals.Goal) -> tuple[str, ...]:
     return ()
 
 
-def _others(count: int) -> Callable[[desk_goals.Goal, Chance], tuple[str, ...]]:
-    def draw(goal: desk_goals.Goal, rng: Chance) -> tuple[str, ...]:
+def _others(count: int) -> Callable[[desk_goals.Goal, np.random.Generator], tuple[str, ...]]:
+    def draw(goal: desk_goals.Goal, rng: np.random.Generator) -> tuple[str, ...]:
         names = [name for name in subflows.SUBFLOWS if name != goal.request]
         return tuple(names[int(i)] for i in rng.permutation(len(names))[:count])
 
     return draw
 
 
-def _conditions(goal: desk_goals.Goal, rng: Chance) -> tuple[str, ...]:
+def _conditions(goal: desk_goals.Goal, rng: np.random.Generator) -> tuple[str, ...]:
     words = list(phrases_behaviour.CONDITIONS)
     return tuple(words[int(i)] for i in rng.permutation(len(words))[:3])
 
 
-def _false_field(goal: desk_goals.Goal, rng: Chance) -> tuple[str, ...]:
+def _false_field(goal: desk_goals.Goal, rng: np.random.Generator) -> tuple[str, ...]:
     field = goal.flow.field
     options = [v for v in slots.FIELDS[field] if v not in (goal.final(field), goal.flow.denied)]
     return (field, options[int(rng.integers(len(options)))])
 
 
-def _other_value(goal: desk_goals.Goal, rng: Chance) -> tuple[str, ...]:
+def _other_value(goal: desk_goals.Goal, rng: np.random.Generator) -> tuple[str, ...]:
     slot = _wished(goal)[0]
     options = [v for v in slots.VALUES[slot] if v != goal.final(slot)]
     return (slot, options[int(rng.integers(len(options)))])

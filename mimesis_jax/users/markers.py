@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from mimesis_jax.desk import goals, phrases_behaviour, slots, subflows
 from mimesis_jax.types import Stop
-from mimesis_jax.users import behaviours, history
+from mimesis_jax.users import behaviours
 from mimesis_jax.users import markers_cues as cues
 from mimesis_jax.users.history import Exchange
 
@@ -296,8 +296,3 @@ MARKERS: dict[str, Marker] = {
     "pours_requests": _pours_requests,
     "talks_down": _talks_down,
 }
-
-
-def talk_of(dialogue) -> Talk:
-    """The exchanges of a whole dialogue (agent's calls and user's thoughts included)."""
-    return history.exchanges(dialogue)
