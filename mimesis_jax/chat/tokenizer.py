@@ -7,6 +7,7 @@ merging model at all: a person who types "<|end|>" gets ordinary tokens that dec
 
 from __future__ import annotations
 
+import codecs
 import collections
 import functools
 import hashlib
@@ -55,16 +56,30 @@ class Tokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """[n] int32 ids, never a special one. Lone surrogates, which no file can hold, become
-        U+FFFD; everything else comes back from `decode` exactly."""
+        U+FFFD; everything else comes back from `decode` exactly.
+
+        A text is read as if a space stood before it, so that a word has one id wherever it stands:
+        with two, a model of this size did not learn to copy a word to the start of a reply.
+        """
         text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        text = " " + text if text else text
         return np.asarray(self._bpe.encode(text, add_special_tokens=False).ids, np.int32)
 
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
-        """The text of [n] ids; special tokens are skipped, or shown by name with specials=True.
+        """The text of [n] ids, without the space that `encode` puts before each text.
+
+        Texts begin at the start and after special tokens. Special tokens are skipped, or shown by name with specials=True.
 
         Bytes that are no UTF-8 (a sampler may emit them) become U+FFFD. Raises ValueError for an
         id that does not exist.
         """
+        return "".join(self.pieces(ids, specials=specials))
+
+    def pieces(self, ids: Iterable[int], *, specials: bool = False) -> list[str]:
+        """Like `decode`, in a piece for each id; a character whose bytes are spread over several
+        ids is given with the last of them."""
+        first = True
+        reader = codecs.getincrementaldecoder("utf-8")("replace")
         parts = []
         for i in (int(i) for i in ids):
             if not 0 <= i < self.vocab_real:
@@ -73,8 +88,12 @@ class Tokenizer:
                     f" {self.vocab_real}..{self.vocab - 1} when sampling"
                 )
             shown = specials and i < len(SPECIALS)
-            parts.append(SPECIALS[i].encode() if shown else self._bytes[i])
-        return b"".join(parts).decode("utf-8", "replace")
+            part = reader.decode(SPECIALS[i].encode() if shown else self._bytes[i])
+            parts.append(part.removeprefix(" ") if first else part)
+            first = i < len(SPECIALS)
+        if rest := reader.decode(b"", final=True):
+            parts.append(rest)
+        return parts
 
     @functools.cached_property
     def hash(self) -> str:
@@ -86,7 +105,7 @@ class Tokenizer:
 
     def _content(self) -> str:
         content = {
-            "format": 1,
+            "format": 2,
             "specials": SPECIALS,
             "multiple": self.multiple,
             "tokens": self._tokens,
@@ -98,10 +117,10 @@ class Tokenizer:
 def load(path) -> Tokenizer:
     """Read what `save` wrote. Raises ValueError where the special tokens are others than ours."""
     content = json.loads(pathlib.Path(path).read_text())
-    if content.get("format") != 1 or tuple(content["specials"]) != SPECIALS:
+    if content.get("format") != 2 or tuple(content["specials"]) != SPECIALS:
         raise ValueError(
             f"{path} is format {content.get('format')} with special tokens"
-            f" {content.get('specials')}, wanted format 1 with {list(SPECIALS)}: train it again"
+            f" {content.get('specials')}, wanted format 2 with {list(SPECIALS)}: train it again"
         )
     return Tokenizer(content["tokens"], [(a, b) for a, b in content["merges"]], content["multiple"])
 
@@ -112,11 +131,11 @@ def train(
     """Train on texts; the same texts in any order give the same tokenizer.
 
     vocab: most ids, special tokens and bytes included; fewer where the texts hold fewer pairs.
-    whole: words that must each be one token, alone and after a space. multiple: see Tokenizer.
+    whole: words that must each be one token. multiple: see Tokenizer.
     Raises ValueError for a vocabulary too small and for a word that cannot be one token.
     """
     words = sorted(set(whole))
-    whole_tokens = [piece for word in words for piece in _whole(word)]
+    whole_tokens = [_whole(word) for word in words]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     fixed = alphabet + [token for token in whole_tokens if token not in alphabet]
     room = vocab - len(SPECIALS) - len(fixed)
@@ -128,7 +147,7 @@ def train(
     split, known = _pieces(), set(fixed)
     counts: collections.Counter[str] = collections.Counter()
     for text in texts:
-        counts.update(piece for piece, _ in split.pre_tokenize_str(text))
+        counts.update(piece for piece, _ in split.pre_tokenize_str(" " + text))
     learner = tokenizers.Tokenizer(models.BPE())
     learner.train_from_iterator(
         # Whole words need no merges, so they must not use up any.
@@ -143,9 +162,8 @@ def train(
     tokens = fixed + [token for token in found if token not in known]
     made = Tokenizer(tokens, merges, multiple)
     for word in words:
-        for text in (word, " " + word):
-            if len(made.encode(text)) != 1:
-                raise ValueError(f"{text!r} became {len(made.encode(text))} tokens, wanted 1")
+        if len(made.encode(word)) != 1:
+            raise ValueError(f"{word!r} became {len(made.encode(word))} tokens, wanted 1")
     return made
 
 
@@ -153,18 +171,15 @@ def _pieces() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
 
 
-def _whole(word: str) -> list[str]:
-    """The word alone and after a space, in the byte alphabet."""
-    found = []
-    for text in (word, " " + word):
-        pieces = [piece for piece, _ in _pieces().pre_tokenize_str(text)]
-        if len(pieces) != 1:
-            raise ValueError(
-                f"{word!r} cannot be one token: it is split into {len(pieces)} pieces before"
-                " merging; use a word of letters only"
-            )
-        found += pieces
-    return found
+def _whole(word: str) -> str:
+    """The word after a space, in the byte alphabet."""
+    pieces = [piece for piece, _ in _pieces().pre_tokenize_str(" " + word)]
+    if len(pieces) != 1:
+        raise ValueError(
+            f"{word!r} cannot be one token: it is split into {len(pieces)} pieces before"
+            " merging; use a word of letters only"
+        )
+    return pieces[0]
 
 
 def _byte_of() -> dict[str, int]:
