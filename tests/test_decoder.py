@@ -33,6 +33,17 @@ def small(chunk=8, **changes):
     )
 
 
+# These programs run for milliseconds, and compile twice as fast without optimisations.
+FAST = {"xla_backend_optimization_level": 0}
+
+
+def draw(spec, seed=0):
+    """Random parameters, drawn by numpy (nothing to compile), decay heads slow."""
+    rng = np.random.default_rng(seed)
+    fill = lambda leaf: jnp.asarray(0.2 * rng.normal(size=leaf.shape), leaf.dtype)
+    return slow(jax.tree.map(fill, decoder.abstract(spec)), seed)
+
+
 def slow(params, seed=7):
     """Params with slow-decay heads (A_log = log of 0.01..0.3): fast decay would hide leaks."""
 
@@ -93,9 +104,11 @@ def line(tokens, chunk):
     return forest([[(tokens, -1)]], chunk)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def logits(spec, params, trees):
+def _logits(spec, params, trees):
     return heads.logits(spec, params, decoder.hidden(spec, params, trees))
+
+
+logits = jax.jit(_logits, static_argnums=0, compiler_options=FAST)
 
 
 # --- the delta rule ---------------------------------------------------------------------------
@@ -221,12 +234,12 @@ def starts(row, chunk):
     return np.cumsum([0, *(-(-len(ids) // chunk) * chunk for ids, _ in row)])
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=0, compiler_options=FAST)
 def weighed(spec, params, trees, weight):
     """Gradient of the weighted sum of all logits, and the logits."""
 
     def total(params):
-        out = logits(spec, params, trees)
+        out = _logits(spec, params, trees)
         return jnp.sum(out * weight), out
 
     return jax.grad(total, has_aux=True)(params)
@@ -238,7 +251,7 @@ def compare(spec, rows, widths, seed=0):
     widths: of the forest's rows and of the lone paths' rows (fixed, so that jit compiles once).
     """
     chunk = spec.chunk
-    params = slow(decoder.init(spec, jax.random.key(seed)))
+    params = draw(spec, seed)
     rng = np.random.default_rng(seed)
     trees = forest(rows, chunk, widths[0])
     paths = [(b, i, *alone(row, i)) for b, row in enumerate(rows) for i in range(len(row))]
@@ -253,8 +266,9 @@ def compare(spec, rows, widths, seed=0):
         own = rng.normal(size=(len(path) - above, VOCAB))
         weight[b, at : at + len(own)] = own
         apart[n, above : len(path)] = own
-    got, out = weighed(spec, params, trees, weight)
-    want, single = weighed(spec, params, batch, apart)
+    # In numpy from here: slices of many shapes would each be compiled.
+    got, out = jax.tree.map(np.asarray, weighed(spec, params, trees, weight))
+    want, single = jax.tree.map(np.asarray, weighed(spec, params, batch, apart))
     for n, (b, i, path, above) in enumerate(paths):
         at = starts(rows[b], chunk)[i]
         here = out[b, at : at + len(path) - above]
@@ -262,7 +276,7 @@ def compare(spec, rows, widths, seed=0):
     for (path, a), b in zip(
         jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(want), strict=True
     ):
-        error, scale = float(jnp.linalg.norm(a - b)), float(jnp.linalg.norm(b))
+        error, scale = np.linalg.norm(a - b), np.linalg.norm(b)
         assert error <= 1e-4 * scale + 1e-6, f"gradient of {path} is off by {error / scale}"
 
 
@@ -294,8 +308,8 @@ def test_chunk_sizes_agree():
     rng = np.random.default_rng(5)
     (tokens,) = ids(rng, 70)
     spec = small(8)
-    params = slow(decoder.init(spec, jax.random.key(1)))
-    outs = [logits(spec, params, line(tokens, c))[0, :70] for c in (8, 16, 32)]
+    params = draw(spec, 1)
+    outs = [np.asarray(logits(spec, params, line(tokens, c)))[0, :70] for c in (8, 16, 32)]
     np.testing.assert_allclose(outs[1], outs[0], atol=2e-5)
     np.testing.assert_allclose(outs[2], outs[0], atol=2e-5)
 
@@ -305,14 +319,14 @@ def test_other_paths_change_nothing():
     rng = np.random.default_rng(6)
     rows = example(rng, chunk)
     spec = small(chunk)
-    params = slow(decoder.init(spec, jax.random.key(2)))
+    params = draw(spec, 2)
     run = jax.jit(lambda trees: decoder.hidden(spec, params, trees))
-    plain = run(forest(rows, chunk))
+    plain = np.asarray(run(forest(rows, chunk)))
     row = rows[0]
     poisoned = list(row)
     for i in (1, 3, 4, 5):  # all but the path of segment 2: itself and its parent 0
         poisoned[i] = (rng.integers(0, VOCAB, len(row[i][0])), row[i][1])
-    other = run(forest([poisoned, rows[1]], chunk))
+    other = np.asarray(run(forest([poisoned, rows[1]], chunk)))
     for i in (0, 2):
         at, size = starts(row, chunk)[i], len(row[i][0])
         assert bool((plain[0, at : at + size] == other[0, at : at + size]).all())
@@ -322,7 +336,7 @@ def test_other_paths_change_nothing():
 
 def test_padding_rows_are_finite():
     spec = small(8)
-    params = decoder.init(spec, jax.random.key(3))
+    params = draw(spec, 3)
     trees = forest([[(np.arange(5), -1)]], 8, width=32)
     trees = dataclasses.replace(trees, valid=trees.valid & False)
     grads, out = weighed(spec, params, trees, jnp.ones((1, 32, VOCAB)))
@@ -332,7 +346,7 @@ def test_padding_rows_are_finite():
 
 def test_scan_and_remat_equal_a_plain_loop():
     spec = small(8, periods=2)
-    params = slow(decoder.init(spec, jax.random.key(4)))
+    params = draw(spec, 4)
     trees = forest(example(np.random.default_rng(7), 8)[:1], 8)
     weight = jnp.asarray(np.random.default_rng(8).normal(size=(*trees.tokens.shape, 32)))
     weight = weight * trees.valid[..., None]
@@ -346,19 +360,20 @@ def test_scan_and_remat_equal_a_plain_loop():
         return model.normed(x).reshape(weight.shape)
 
     def run(hidden):
-        return jax.jit(jax.value_and_grad(lambda p: jnp.sum(weight * hidden(p))))(params)
+        loss = lambda p: jnp.sum(weight * hidden(p))
+        return jax.jit(jax.value_and_grad(loss), compiler_options=FAST)(params)
 
     value, want = run(plain)
     for remat in (False, True):
         got = run(lambda p, r=remat: decoder.hidden(spec, p, trees, remat=r))
         np.testing.assert_allclose(got[0], value, rtol=1e-5, atol=1e-4)
         for a, b in zip(jax.tree.leaves(got[1]), jax.tree.leaves(want), strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-4 * float(jnp.abs(b).max()) + 1e-7)
+            np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max() + 1e-7)
 
 
 def test_bfloat16_stays_near_float32():
     spec = small(8)
-    params = slow(decoder.init(spec, jax.random.key(5)))
+    params = draw(spec, 5)
     trees = forest(example(np.random.default_rng(9), 8), 8)
     wide = logits(spec, params, trees)
     narrow = dataclasses.replace(spec, dtype="bfloat16")
@@ -373,7 +388,7 @@ def test_bad_chunk_is_named():
     trees = line(np.arange(24), 8)
     trees = dataclasses.replace(trees, load=trees.load[:, :2])
     with pytest.raises(ValueError, match="24 tokens in 2 chunks"):
-        decoder.hidden(spec, decoder.init(spec, jax.random.key(0)), trees)
+        decoder.hidden(spec, draw(spec), trees)
 
 
 # --- spec and parameters ----------------------------------------------------------------------
