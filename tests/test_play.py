@@ -12,7 +12,7 @@ from mimesis_jax.types import Feedback, Kind, Reply, Stop, Turn
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    id: int
+    number: int
 
 
 class CountGym:

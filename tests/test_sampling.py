@@ -21,7 +21,9 @@ def draws(**knobs):
         getattr(base, name)[:] = value
     keys = sampling.streams(jnp.uint32(3), base.stream)
     logits = jnp.tile(jnp.log(jnp.asarray(P)), (N, 1))
-    logits = jnp.concatenate([logits, jnp.full((N, 1), -jnp.inf)], axis=1)  # a row that is not there
+    logits = jnp.concatenate(
+        [logits, jnp.full((N, 1), -jnp.inf)], axis=1
+    )  # a row that is not there
     out = jax.jit(sampling.draw)(logits, keys, jnp.zeros(N, jnp.int32), base)
     return [np.asarray(x) for x in out]
 
@@ -91,7 +93,9 @@ def test_alone_or_among_others_the_same_token():
     base = sampling.idle(8)
     base.stream[:, 1] = np.arange(8)
     logits = jax.random.normal(jax.random.key(0), (8, 11))
-    whole = sampling.draw(logits, sampling.streams(jnp.uint32(0), base.stream), jnp.zeros(8, jnp.int32), base)
+    whole = sampling.draw(
+        logits, sampling.streams(jnp.uint32(0), base.stream), jnp.zeros(8, jnp.int32), base
+    )
     for slot in range(8):
         rolled = jax.tree.map(lambda x: np.roll(x, 1, axis=0), base)
         alone = sampling.draw(

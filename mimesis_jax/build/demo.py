@@ -1,0 +1,367 @@
+"""The main job: train the user in three stages, freeze it, train agents against it, judge, report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from mimesis_jax.build import measures, parts, stages, world
+from mimesis_jax.build.stages import source
+from mimesis_jax.coach import template
+from mimesis_jax.desk import agent as scripted
+from mimesis_jax.envs import desk, practice
+from mimesis_jax.evaluation import cross
+from mimesis_jax.report import page
+from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
+from mimesis_jax.trainers import agent, coaching, simulator
+from mimesis_jax.users import behaviours, population
+
+LEAST_COPYING = 0.95  # stage check before any reinforcement, see desk-world notes
+ARMS = ("start", "grpo", "csd", "grpo_assistant_user", "sft_perfect")
+STAGE_OF = {
+    "start": "agent_start", "grpo": "agent_grpo", "csd": "agent_csd",
+    "grpo_assistant_user": "agent_grpo_assistant_user", "sft_perfect": "sft_perfect",
+}  # fmt: skip
+
+
+def demo(config: ConfigDict, out: Path, quick: bool = False) -> dict[str, Any]:
+    """Runs the whole path in the folder `out`, or goes on with it, and returns the summary.
+
+    Writes summary.json and report.html beside the run's files. quick: the same path in few steps.
+    Raises ConfigError or RunError (runs.folder) before anything is written.
+    """
+    if quick:
+        config = parts.hurried(config)
+    settings = parts.desk(config)
+    with folder.Run(out, config, seed=settings.seed) as run, compiles.Compiles() as compiled:
+        if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
+            compiles.compile_cache(Path(out).parent / ".compiled")
+        story = _Story(run, settings, compiled, quick)
+        summary = story.tell()
+        disk.write(Path(out) / "summary.json", summary)
+        page.write(Path(out))
+    return summary
+
+
+@dataclasses.dataclass
+class _Story:
+    run: folder.Run
+    settings: parts.Desk
+    compiled: compiles.Compiles
+    quick: bool
+
+    def tell(self) -> dict[str, Any]:
+        with self._phase("world"):
+            self.world = world.World(
+                self.settings.world, vocab=self.settings.vocab, seed=self.settings.seed
+            )
+            self.cast = parts.Cast(self.settings, self.world)
+            self.world.renderer.tokenizer.save(self.run.path / "tokenizer.json")
+        self.stages = stages.Stages(
+            self.run, self.cast.spec, self.settings.shape, self.settings.seed, self.compiled
+        )
+        self._simulator()
+        self._agents()
+        summary = self._measured("evaluation", self._evaluate)
+        return self._summary(summary)
+
+    # --- phases that are no trainer's -----------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _phase(self, name: str):
+        """A phase whose work is done anew in each process (its first seconds are kept)."""
+        if (done := self.run.done(name)) is None:
+            self.run.begin(name)
+        yield
+        if done is None:
+            self.run.finish(name)
+
+    def _measured(self, name: str, measure) -> dict[str, Any]:
+        """Measures once; a restart reads what was measured."""
+        if (done := self.run.done(name)) is None:
+            self.run.begin(name)
+            with self.run.timed("evaluate", phase=name):
+                done = measure()
+            self.run.finish(name, done)
+        return done
+
+    # --- the simulator --------------------------------------------------------------------------
+
+    def _simulator(self) -> None:
+        """Base, mid-training, thoughts, joint GRPO; then it is frozen and never written again."""
+        made, train = self.world, self.stages.supervised
+        settings = self.settings.supervised
+        lazily = _Sources(made)
+        drilled = train("drill", self.cast.fresh(), lazily.drills(1.0), settings["drill"])
+        base = train("base", drilled, lazily.base(), settings["base"])
+        mid = train("user_midtrain", base, lazily.user("none"), settings["user_midtrain"])
+        thoughtful = train("user_thoughts", mid, lazily.user("sample"), settings["user_thoughts"])
+        self.rules = measures.rule_judge(made, self.cast.spec, mid, self.settings.shape)
+        rows = self.settings.evaluation.behaviour_rows
+        self.before = self._measured(
+            "behaviours_before",
+            lambda: measures.behaving(
+                self.cast.seat("simulator", "user", thoughtful), self.rules, rows
+            )[0],
+        )
+        chair = self.cast.seat("simulator", "user", thoughtful)
+        trained = self.stages.simulator(
+            "user_behaviours",
+            thoughtful,
+            simulator.Parts(
+                spec=self.cast.spec, chair=chair, agent=practice.opposite(seed=3),
+                make=practice.make, judge=self.rules, shape=self.settings.shape,
+                goals=lambda step, rows: practice.goals(step, rows, seed=self.settings.seed),
+            ),
+            self.settings.user_behaviours,
+        )  # fmt: skip
+        self.base, self.frozen = base, trained
+        self.hash_start = checkpoint.content_hash(trained)
+        self.run.hash("simulator", self.hash_start)
+
+        self.model_users = {
+            name: train(name, base, lazily.model_user(name), settings["model_user"])
+            for name in population.MODEL_USERS
+        }
+
+    # --- the agents -----------------------------------------------------------------------------
+
+    def _agents(self) -> None:
+        lazily = _Sources(self.world)
+        train, settings = self.stages.supervised, self.settings.supervised
+        start = train("agent_start", self.base, lazily.start(), settings["agent_start"])
+        self.copying = self._measured("copying", lambda: {"copying": measures.copying(
+            self.world, self.cast, start, self.settings.shape)})["copying"]  # fmt: skip
+        if self.copying < LEAST_COPYING and not self.quick:
+            raise disk.RunError(
+                f"the start agent copies a heard value with probability {self.copying:.3f}, "
+                f"{LEAST_COPYING} is the least that reinforcement can build on: give it more base "
+                f"tokens (--config.base.steps above {settings['base'].steps})"
+            )
+        self.params = {"start": start}
+        self.params["sft_perfect"] = train(
+            "sft_perfect", start, lazily.perfect(), settings["sft_perfect"]
+        )
+        user = self.cast.seat("simulator", "user", self.frozen)
+        people, assistant = population.SIMULATOR, population.ASSISTANT
+        for arm, opposite, crowd in (
+            ("grpo", user, people),
+            ("csd", user, people),
+            ("grpo_assistant_user", assistant.user(seed=5), assistant),
+        ):
+            name = STAGE_OF[arm]
+            tok = self.world.renderer.tokenizer
+            self.params[arm] = self.stages.agent(
+                name, start, self._parts(start, opposite, crowd), self.settings.agents[name],
+                user="simulator" if opposite is user else crowd.name, decode=tok.pieces,
+            )  # fmt: skip
+
+    def _parts(self, start, user, people: population.Population) -> agent.Parts:
+        first = world.AGENT_GOALS
+        return agent.Parts(
+            spec=self.cast.spec,
+            chair=self.cast.seat("agent", "agent", start),
+            user=user,
+            make=desk.DeskGym,
+            goals=lambda i, n: people.goals(range(first + i * n, first + (i + 1) * n)),
+            renderer=self.world.renderer,
+            shape=self.settings.shape,
+            coach=template.TemplateCoach(),
+        )
+
+    # --- measuring ------------------------------------------------------------------------------
+
+    def _evaluate(self) -> dict[str, Any]:
+        chosen, cast = self.settings.evaluation, self.cast
+        models = {n: cast.seat(n, "user", p) for n, p in self.model_users.items()}
+        rooms = measures.opponents(models, chosen.goals)
+        results: dict[str, cross.Result] = {}
+        for arm in ARMS:
+            seat = cast.seat("agent", "agent", self.params[arm], temperature=chosen.temperature)
+            results[arm] = cross.against(
+                seat, rooms, desk.DeskGym, stream=measures.STREAM_EVALUATION
+            )
+        results["ceiling"] = cross.against(
+            scripted.ScriptedAgent(1.0), rooms, desk.DeskGym, stream=measures.STREAM_EVALUATION
+        )
+        for arm, result in results.items():
+            for user, episodes in result.episodes.items():
+                self.run.episode("evaluation", 0, episodes[0], user=user, agent=arm)
+        start = cast.seat(
+            "agent", "agent", self.params["start"], temperature=chosen.temperature
+        )  # fmt: skip
+        user = cast.seat("simulator", "user", self.frozen)
+        gap = measures.difficulty(start, user, 4 * chosen.goals)
+        after, episodes = measures.behaving(user, self.rules, chosen.behaviour_rows)
+        manners = measures.manners(episodes, self.world.held_out())
+        differences = {
+            f"{a}_minus_{b}": _interval(cross.paired(results[a], results[b]))
+            for a, b in (("grpo", "start"), ("csd", "grpo"), ("grpo", "grpo_assistant_user"))
+        }
+        return {
+            "agent": {arm: dict(result.measure()) for arm, result in results.items()},
+            "paired": differences,
+            "difficulty_gap": gap,
+            "after": after,
+            "manners": manners,
+            "nll": self._likelihoods(),
+            "probes": self._probes(start, user),
+            "hash_end": checkpoint.content_hash(self.frozen),
+        }
+
+    def _likelihoods(self) -> dict[str, float]:
+        shape = self.settings.shape
+        heard = lambda stage, thinking: measures.heard(
+            self.world, self.cast.spec, self.stages.load(stage)[0], shape, thinking
+        )
+        return {
+            "nll_before": heard("base", "none"),
+            "nll_midtrain": heard("user_midtrain", "none"),
+            "nll_thoughts": heard("user_thoughts", "empty"),
+            "nll_trigram": measures.baseline(self.world),
+        }
+
+    def _probes(self, start, user) -> dict[str, float]:
+        """CSD's controls on fresh episodes of the start agent with the frozen simulator."""
+        people = population.SIMULATOR
+        goals = people.goals(range(world.EVALUATION + 30_000, world.EVALUATION + 30_024))
+        played = cross.against(
+            start, {"simulator": cross.Opponent(user, goals)}, desk.DeskGym, stream=9005
+        ).episodes["simulator"]
+        coach = template.TemplateCoach()
+        trees = [e.trees["agent"] for e in played]
+        notes = [coach.notes(e.dialogue) for e in played]
+        loss = self.settings.agents["agent_csd"]
+        common = dict(
+            renderer=self.world.renderer, shape=self.settings.shape, beta=loss.beta,
+            temperature=self.settings.evaluation.temperature,
+        )  # fmt: skip
+        params = self.params["start"]
+        _, gates = coaching.coached(self.cast.spec, params, trees, notes, **common)
+        return gates | coaching.probes(self.cast.spec, params, trees, notes, **common)
+
+    # --- the summary ----------------------------------------------------------------------------
+
+    def _summary(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Every figure of the run, from this run alone."""
+        before, after, manners, probes = (
+            self.before, found["after"], found["manners"], found["probes"]
+        )  # fmt: skip
+        seconds = {name: self.run.seconds(name) for name in self._phase_names()}
+        hashes = {arm: checkpoint.content_hash(p) for arm, p in self.params.items()}
+        return {
+            "seconds": sum(seconds.values()),
+            "setup_seconds": versions.setup_seconds(),
+            "quick": self.quick,
+            "device": jax.devices()[0].device_kind,
+            "simulator": {
+                **found["nll"],
+                "behaviour_rate_before": before.get("behaviour_rate", 0.0),
+                "behaviour_rate_after": after.get("behaviour_rate", 0.0),
+                "behaviour_rates": {
+                    name: {
+                        "before": before.get(f"rate_{name}", 0.0),
+                        "after": after.get(f"rate_{name}", 0.0),
+                    }
+                    for name in behaviours.IDS
+                },
+                "control_rate_before": before.get("control_rate", 0.0),
+                "control_rate_after": after.get("control_rate", 0.0),
+                "bad_format_rate": manners["bad_format_rate"],
+                "thought_leak_rate": manners["thought_leak_rate"],
+                "thought_overlap_rate": manners["thought_overlap_rate"],
+                "manners": manners,
+                "hash_start": self.hash_start,
+                "hash_end": found["hash_end"],
+            },
+            "agent": found["agent"],
+            "paired": found["paired"],
+            "csd": {
+                "alpha": self.settings.agents["agent_csd"].loss.alpha,
+                **{k: probes[k] for k in ("gate_mean", "none_share", "null_probe_abs")},
+                "placebo_gap": probes["placebo_gap"],
+                "sampler_gap_max": probes["sampler_gap_max"],
+                "params_differ": hashes["csd"] != hashes["grpo"],
+            },
+            "difficulty_gap": found["difficulty_gap"],
+            "copying": self.copying,
+            "compiles_after_warmup": sum(self.stages.late.values()),
+            "phases": seconds,
+        }
+
+    def _phase_names(self) -> list[str]:
+        supervised = ["drill", "base", "user_midtrain", "user_thoughts"]
+        agents = ["agent_start", "copying", "sft_perfect", *parts.AGENTS]
+        return [
+            "world", *supervised, "behaviours_before", "user_behaviours",
+            *population.MODEL_USERS, *agents, "evaluation",
+        ]  # fmt: skip
+
+
+def _interval(found) -> dict[str, Any]:
+    return {"mean": found.mean, "ci95": [found.low, found.high]}
+
+
+class _Sources:
+    """Sources of each supervised stage; their rows are rendered only when the stage is run."""
+
+    def __init__(self, made: world.World):
+        self.made = made
+
+    def drills(self, weight: float) -> list:
+        return [
+            source(f"drill_{chair}", _Late(lambda c=chair: self.made.drill_trees()[c]), weight)
+            for chair in ("agent", "user")
+        ]
+
+    def base(self) -> list:
+        made = self.made
+        return [
+            source("agent", _Late(lambda: made.agent_trees(made.base))),
+            source("user", _Late(lambda: made.user_trees(made.base, thinking="none"))),
+            *self.drills(0.15),
+        ]
+
+    def user(self, thinking: str) -> list:
+        made = self.made
+        return [
+            source("plain", _Late(lambda: made.user_trees(made.user, thinking=thinking))),
+            source("practice", _Late(lambda: made.user_trees(made.practised, thinking=thinking))),
+        ]
+
+    def model_user(self, name: str) -> list:
+        made = self.made
+        trees = _Late(lambda: made.user_trees(made.model_user(name), thinking="sample"))
+        return [source(name, trees)]
+
+    def start(self) -> list:
+        made = self.made
+        return [source("start", _Late(lambda: made.agent_trees(made.base, noted=True)))]
+
+    def perfect(self) -> list:
+        made = self.made
+        return [source("perfect", _Late(lambda: made.agent_trees(made.perfect)))]
+
+
+class _Late:
+    """A list that is made when it is first read."""
+
+    def __init__(self, make):
+        self._make, self._made = make, None
+
+    def _list(self):
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._list())
+
+    def __getitem__(self, index: int):
+        return self._list()[index]

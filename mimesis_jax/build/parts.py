@@ -1,0 +1,134 @@
+"""A configuration frozen into the parts of the small world."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from mimesis_jax import config as configs
+from mimesis_jax import types
+from mimesis_jax.build import world
+from mimesis_jax.forest import pack
+from mimesis_jax.models import decoder
+from mimesis_jax.models import spec as specs
+from mimesis_jax.rollouts import engine, seat
+from mimesis_jax.trainers import agent, simulator, supervised
+
+SUPERVISED = (
+    "drill", "base", "user_midtrain", "user_thoughts", "model_user", "agent_start", "sft_perfect",
+)  # fmt: skip
+AGENTS = ("agent_grpo", "agent_csd", "agent_grpo_assistant_user")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """Sizes of the small decoder, see models.spec.tiny."""
+
+    width: int = 128
+    mlp: int = 384
+    periods: int = 1
+    chunk: int = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """goals: of each user. temperature: of the agents. behaviour_rows: dialogues of each behaviour,
+    before and after; three times as many controls."""
+
+    goals: int = 24
+    temperature: float = 0.5
+    behaviour_rows: int = 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Desk:
+    """Everything the demo is configured by; each field belongs to the part of its type."""
+
+    seed: int
+    vocab: int
+    model: Model
+    shape: pack.Shape
+    engine: engine.Config
+    world: world.Config
+    supervised: dict[str, supervised.Config]
+    user_behaviours: simulator.Config
+    agents: dict[str, agent.Config]
+    user_seat: seat.Config
+    agent_seat: seat.Config
+    evaluation: Evaluation
+
+
+def desk(config: ConfigDict) -> Desk:
+    """Freezes a demo configuration. Raises ConfigError naming the key that does not fit."""
+    part = lambda cls, name: configs.freeze(cls, config[name], f"config.{name}")
+    known = {f.name for f in dataclasses.fields(Desk)} - {"supervised", "agents"}
+    for name in config:
+        if name not in known | set(SUPERVISED) | set(AGENTS) | {"kind", "quick"}:
+            close = configs.nearest(name, sorted(known | set(SUPERVISED) | set(AGENTS)))
+            raise configs.ConfigError(f"unknown key config.{name}; did you mean config.{close}?")
+    return Desk(
+        seed=config.seed,
+        vocab=config.vocab,
+        model=part(Model, "model"),
+        shape=part(pack.Shape, "shape"),
+        engine=part(engine.Config, "engine"),
+        world=part(world.Config, "world"),
+        supervised={name: part(supervised.Config, name) for name in SUPERVISED},
+        user_behaviours=part(simulator.Config, "user_behaviours"),
+        agents={name: part(agent.Config, name) for name in AGENTS},
+        user_seat=part(seat.Config, "user_seat"),
+        agent_seat=part(seat.Config, "agent_seat"),
+        evaluation=part(Evaluation, "evaluation"),
+    )
+
+
+def hurried(config: ConfigDict) -> ConfigDict:
+    """The configuration with what its `quick` section changes."""
+    fast = config.copy_and_resolve_references()
+    fast.unlock()
+
+    def lay(over: ConfigDict, under: ConfigDict) -> None:
+        for name, value in over.items():
+            if isinstance(value, ConfigDict):
+                lay(value, under[name])
+            else:
+                under[name] = value
+
+    lay(config.quick, fast)
+    fast.lock()
+    return fast
+
+
+class Cast:
+    """The models' side of the small world: spec, fresh parameters, engines and seats."""
+
+    def __init__(self, settings: Desk, made: world.World):
+        self.settings, self.world = settings, made
+        tok = made.renderer.tokenizer
+        sizes = dataclasses.asdict(settings.model)
+        self.spec = specs.tiny(tok.vocab, tok.vocab_real, **sizes)
+
+    def fresh(self) -> Any:
+        init = jax.jit(decoder.init, static_argnames="spec")
+        return init(self.spec, jax.random.key(self.settings.seed))
+
+    @functools.cache  # noqa: B019 - one cast a run
+    def engine(self, name: str) -> engine.Engine:
+        """The engine of one seat; all share their compiled programs."""
+        number = sum(map(ord, name))  # another stream for another seat
+        return engine.Engine(
+            self.spec, None, self.settings.engine, seed=1000 * self.settings.seed + number
+        )
+
+    def seat(self, name: str, chair: types.Chair, params: Any, *, version: int = 0, **changes):
+        """A seat in a chair, on the engine called `name`, with these parameters."""
+        chosen = self.settings.user_seat if chair == "user" else self.settings.agent_seat
+        held = self.engine(name)
+        held.load(params, version)
+        return seat.ModelSeat(
+            held, self.world.renderer, chair, dataclasses.replace(chosen, **changes)
+        )

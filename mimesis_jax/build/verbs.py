@@ -1,0 +1,33 @@
+"""`mimesis train` and `mimesis evaluate`: a configuration's `kind` decides what is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from mimesis_jax import config as configs
+from mimesis_jax.build import demo, people
+
+TRAIN = {"demo": demo.demo, "people": people.train}
+EVALUATE: dict[str, Any] = {}
+
+
+def train(config: ConfigDict, out: Path) -> dict[str, Any]:
+    """Runs what the configuration describes; see configs/. Raises ConfigError for another kind."""
+    return _chosen(TRAIN, config, "train")(config, out)
+
+
+def evaluate(config: ConfigDict, out: Path) -> dict[str, Any]:
+    """Measures what the configuration names. Raises ConfigError for another kind."""
+    return _chosen(EVALUATE, config, "evaluate")(config, out)
+
+
+def _chosen(table, config: ConfigDict, verb: str):
+    kind = config.get("kind")
+    if kind not in table:
+        raise configs.ConfigError(
+            f"config.kind={kind!r} is nothing to {verb}: use one of {', '.join(table)}"
+        )
+    return table[kind]
