@@ -1,0 +1,134 @@
+"""One stage of training on people's conversations: steps, validation, checkpoints, result."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from mimesis_jax.build.people_data import Item, Sets
+from mimesis_jax.data import pipeline
+from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import spec as specs
+from mimesis_jax.rollouts import scoring
+from mimesis_jax.runs import checkpoint, folder, progress
+from mimesis_jax.trainers import optimizer, supervised
+from mimesis_jax.types import Forest
+
+# The contexts in which a stage's model is measured, as people_data.Sets names them.
+CONTEXTS = {
+    "base": ("public",),
+    "user_midtrain": ("public",),
+    "user_thoughts": ("empty", "brief"),
+}
+
+
+@dataclasses.dataclass
+class Best:
+    """The parameters with the lowest validation loss so far, after how many updates."""
+
+    params: Any
+    nll: float = float("inf")
+    step: int = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Learner:
+    """What the stages share. run: the open run folder. shape: of every batch."""
+
+    run: folder.Run
+    spec: specs.Spec
+    shape: pack.Shape
+    seed: int
+    sets: Sets
+
+    def stage(self, name: str, params, config: supervised.Config) -> tuple[Any, dict[str, Any]]:
+        """Trains a stage from `params`, or goes on with it, or takes it when it is finished.
+
+        Returns the parameters with the lowest validation loss (nats per token of all that the
+        stage learns) and the stage's figures: hash, best_step, nll_validation, skipped, held_out
+        (context to nats per token).
+        """
+        frozen = self.run.path / name
+        if (done := self.run.done(name)) is not None:
+            return checkpoint.load_frozen(frozen, params, done["hash"]).params, done
+        best, skipped = self._steps(name, params, config)
+        meta = {"stage": name, "spec": dataclasses.asdict(self.spec)}
+        digest = checkpoint.save_frozen(frozen, best.params, meta)
+        done = {
+            "hash": digest,
+            "best_step": best.step,
+            "nll_validation": best.nll,
+            "skipped": skipped,
+            "held_out": self.measure(name, best.params),
+        }
+        self.run.hash(name, digest)
+        self.run.finish(name, done)
+        return best.params, done
+
+    def _steps(self, name: str, params, config: supervised.Config) -> tuple[Best, int]:
+        state = optimizer.init(params, config.optimizer)
+        best = Best(params)
+        source = pipeline.Source(name, self.sets.train[name], self.sets.tree)
+        batches = pipeline.Batches([source], self.shape, seed=self.seed)
+        with checkpoint.Store(self.run.path / "checkpoints" / name) as store:
+            found = store.restore({"state": state, "best": best.params})
+            self.run.begin(name, found.meta["mark"] if found else None)
+            if found:
+                state = found.state["state"]
+                best = Best(found.state["best"], found.meta["nll"], found.meta["step"])
+                batches.set_state(found.meta["batches"])
+            bar = progress.Bar(config.steps, name, done=found.step if found else 0)
+
+            def report(step: int, metrics: dict) -> None:
+                self.run.metrics(name, step, metrics)
+                bar.step(nll=metrics["nll"], best=best.nll)
+
+            def save(step: int, state: optimizer.State) -> None:
+                self._validate(name, step, state.params, best)
+                meta = {"mark": self.run.mark(name), "batches": batches.get_state(),
+                        "nll": best.nll, "step": best.step}  # fmt: skip
+                with self.run.timed("save"):
+                    store.save(step, {"state": state, "best": best.params}, meta)
+
+            with bar:
+                if not found:
+                    self._validate(name, 0, state.params, best)
+                state = supervised.train(
+                    self.spec, state, _single(batches), config,
+                    first=found.step if found else 0, report=report, save=save,
+                )  # fmt: skip
+        if int(state.skipped):
+            print(f"{name}: {int(state.skipped)} updates had no finite gradient and were left out")
+        return best, batches.skipped
+
+    def _validate(self, name: str, step: int, params, best: Best) -> None:
+        """Measures after `step` updates and keeps the parameters where they are the best so far."""
+        with self.run.timed("evaluate"):
+            loss = self.nll(params, self.sets.validation[name])
+            held_out = self.measure(name, params)
+        if loss < best.nll:
+            # The trainer donates its state to the next update, so the best is a copy.
+            best.params, best.nll, best.step = jax.tree.map(np.array, params), loss, step
+        told = {f"nll_held_out_{context}": value for context, value in held_out.items()}
+        self.run.metrics(f"{name}_validation", step, {"nll_validation": loss, **told})
+
+    def measure(self, name: str, params) -> dict[str, float]:
+        """Nats per token of held-out people's words, in each of the stage's contexts."""
+        held_out = self.sets.measured["held_out"]
+        return {context: self.nll(params, held_out[context]) for context in CONTEXTS[name]}
+
+    def nll(self, params, items: Sequence[Item]) -> float:
+        """Nats per learned token of some items."""
+        trees = self.sets.trees(items)
+        weight = tree.column(trees, "weight")
+        logp = scoring.score(self.spec, params, trees, self.shape)
+        return float(-(logp * weight).sum() / weight.sum())
+
+
+def _single(batches: Iterator[Forest]) -> Iterator[list[Forest]]:
+    for forest in batches:
+        yield [forest]
