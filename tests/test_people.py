@@ -1,8 +1,10 @@
 """Real conversations end to end: reading, splitting, shortening, three stages, errors."""
 
+import functools
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,9 +27,23 @@ WORDS = (
 )
 
 
+@functools.cache
+def render_of():
+    """For properties, which fixtures do not reach."""
+    return render.Renderer(tokenizer.train([" ".join(WORDS)] * 4, 400))
+
+
 @pytest.fixture(scope="module")
 def renderer():
-    return render.Renderer(tokenizer.train([" ".join(WORDS)] * 4, 400))
+    return render_of()
+
+
+@pytest.fixture
+def hasty():
+    """Compiled without optimisations: these models run for milliseconds."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def made(number, rng):
@@ -50,7 +66,7 @@ def source(tmp_path):
 
 
 def small(path, **more):
-    stage = {"steps": 3, "save_every": 1, "optimizer": {"lr": 1e-2, "warmup": 1}}
+    stage = {"steps": 3, "save_every": 2, "optimizer": {"lr": 1e-2, "warmup": 1}}
     values = {
         "kind": "people",
         "data": {"paths": (str(path),), "held_out": 2, "validation": 1},
@@ -69,7 +85,7 @@ class Stopped(BaseException):
 
 
 def test_all_three_stages_stopped_and_gone_on_give_the_same_parameters(
-    source, tmp_path, monkeypatch
+    source, tmp_path, monkeypatch, hasty
 ):
     whole = people.train(small(source), tmp_path / "whole")
     kept = folder.Run.metrics
@@ -91,7 +107,7 @@ def test_all_three_stages_stopped_and_gone_on_give_the_same_parameters(
     lines = [json.loads(x) for x in (tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()]
     steps = lambda name: [line["step"] for line in lines if line["phase"] == name]
     for stage in people.STAGES:
-        assert steps(stage) == [0, 1, 2] and steps(f"{stage}_validation") == [0, 1, 2, 3]
+        assert steps(stage) == [0, 1, 2] and steps(f"{stage}_validation") == [0, 2, 3]
 
     assert whole["conversations"] == {"train": 3, "validation": 1, "held_out": 2}
     assert whole["turns"]["human"] == 18 and whole["turns"]["left_out"] == 0
@@ -148,7 +164,7 @@ def test_all_contexts_measure_the_same_words(source):
                     if t.author == "user"}  # fmt: skip
     shown = {c: [renderer.tokenizer.decode(p.ids) for t in sets.trees(found) for p in t]
              for c, found in sets.measured["held_out"].items()}  # fmt: skip
-    briefs = [r.summary for r in split.parts["held_out"]]
+    briefs = [str(r.summary) for r in split.parts["held_out"]]
     assert all(any(brief in text for text in shown["brief"]) for brief in briefs)
     assert not any(
         brief in text for c in ("public", "empty") for text in shown[c] for brief in briefs
@@ -212,12 +228,6 @@ def test_a_cut_text_keeps_its_ends_and_the_limit(text, most):
         assert text.startswith(head) and text.endswith(tail)
 
 
-def render_of(cache={}):  # noqa: B006 - one tokenizer for all examples
-    if "r" not in cache:
-        cache["r"] = render.Renderer(tokenizer.train([" ".join(WORDS)] * 4, 400))
-    return cache["r"]
-
-
 def test_a_cut_falls_between_words(renderer):
     text = " ".join(f"word{n}" for n in range(200))
     short = shorten.cut(text, 60, renderer.tokenizer)
@@ -249,7 +259,7 @@ def test_windows_learn_each_human_turn_once_in_order(drawn, briefed, thinking):
     learned = []
     for window in found.windows:
         tree = shorten.tree(window, renderer)
-        assert [b.length <= 96 for b in pack.blocks(tree, shape)] == [True]
+        assert sum(block.length for block in pack.blocks(tree, shape)) <= 96
         assert window.row.dialogue[: len(brief)] == brief
         shown = window.row.dialogue[len(brief) :]
         at = turns.index(shown[0])
@@ -322,7 +332,7 @@ def test_every_human_turn_of_the_real_sample_is_learned_exactly_once():
             want = []
             for turn in human:
                 ids = renderer.tokenizer.encode(turn.public).tolist() + [tokenizer.END]
-                why = renderer.tokenizer.encode(turn.private).tolist() + [tokenizer.THINK_END]
+                why = renderer.tokenizer.encode(turn.private or "").tolist() + [tokenizer.THINK_END]
                 want.append(why + ids if thought else ids)
             assert learned == want
         count += len(human)

@@ -92,23 +92,24 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
     its name, and summary.json. nll_*: nats per token of the held-out people's public utterances,
     the same tokens for all. A run that was stopped goes on from its last checkpoint.
     Raises, before anything is written: ConfigError, FileNotFoundError, rows.TooManyMalformed, and
-    ValueError for sources with too few conversations or a `start` that was trained on our held-out
-    ones.
+    ValueError for sources with too few conversations or with turns that no row holds, or a `start`
+    that was trained on our held-out ones.
     """
     settings = configs.freeze(Config, config)
+    since = time.monotonic()
     split = people_data.read(settings.data, settings.seed)
     begin = _begin(settings, split)
     shape = pack.Shape(
         settings.rows.rows, settings.rows.length, begin.spec.chunk, settings.rows.length, slots=1
     )
     renderer = render.Renderer(begin.tok)
+    sets = people_data.prepare(split, renderer, settings.rows, begin.spec.chunk)
+    read_seconds = time.monotonic() - since
     hashes = {"tokenizer": begin.tok.hash, "conversations": split.hash}
     with folder.Run(out, config, seed=settings.seed, hashes=hashes) as run:
         begin.tok.save(run.path / "tokenizer.json")
         disk.write(run.path / "conversations.json", split.names())
-        since = time.monotonic()
-        sets = people_data.prepare(split, renderer, settings.rows, begin.spec.chunk)
-        run.event("data", time.monotonic() - since)
+        run.event("data", read_seconds)
         print(_told(split, sets, begin), flush=True)
         learner = people_stage.Learner(run, begin.spec, shape, settings.seed, sets)
         params, done = begin.params, {}
@@ -184,7 +185,7 @@ def _summary(
         "tokens": {part: int(tree.column(t, "weight").sum()) for part, t in counted.items()},
         "conversations": {part: len(ids) for part, ids in split.names().items()},
         "turns": sets.turns,
-        "left_out": sets.left_out[:NAMED],
+        "left_out": list(sets.left_out[:NAMED]),
         "malformed": split.malformed,
         "vocab": begin.tok.vocab_real,
         "parameters": decoder.parameter_count(begin.spec),
