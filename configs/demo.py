@@ -1,7 +1,7 @@
 """The main job on a laptop: simulator in three stages, frozen; agents against it; judged; reported.
 
-    mimesis demo --out runs/demo            (make demo)
-    mimesis demo --out runs/quick --quick   (make demo QUICK=1): proves the path, claims nothing
+mimesis demo --out runs/demo            (make demo)
+mimesis demo --out runs/quick --quick   (make demo QUICK=1): proves the path, claims nothing
 """
 
 from ml_collections import ConfigDict
@@ -36,28 +36,30 @@ def get_config():
     config.seed = 0
     config.model = ConfigDict({"width": 128, "mlp": 384, "periods": 1, "chunk": 8})
     config.vocab = 1024
-    config.shape = ConfigDict({"rows": 16, "length": 256, "chunk": 8, "learned": 160, "slots": 2})
+    config.shape = ConfigDict({"rows": 8, "length": 256, "chunk": 8, "learned": 160, "slots": 2})
     config.engine = ConfigDict({"slots": 64, "length": 224, "block": 8, "buckets": (16, 48)})
     config.world = ConfigDict(
         {
             "base": 6000,  # dialogues of all six training families, both chairs learn
+            "careful": 0.5,  # share of them with an agent that makes no mistakes
+            "start_q": 0.8,  # how often the agent that the start imitates is right
             "user": 2000,  # of the third that the simulator is trained on
             "practice": 1500,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
             "perfect": 2000,  # of the scripted agent without mistakes (arm sft_perfect)
             "drills": 3000,
             "held_out": 200,
-            "value_weight": 4.0,  # loss weight of slot values beside other tokens
+            "value_weight": 3.0,  # loss weight of slot values beside other tokens
             "notes": 0.25,  # share of the start agent's turns that carry a coach's note
         }
     )
-    config.drill = supervised(60, 3e-3)
-    config.base = supervised(200, 3e-3)
-    config.user_midtrain = supervised(40, 1e-3)
-    config.user_thoughts = supervised(60, 1e-3)
-    config.model_user = supervised(40, 1e-3)
-    config.agent_start = supervised(60, 1e-3)
-    config.sft_perfect = supervised(60, 1e-3)
+    config.drill = supervised(120, 3e-3)
+    config.base = supervised(500, 3e-3)
+    config.user_midtrain = supervised(60, 1e-3)
+    config.user_thoughts = supervised(240, 1e-3)
+    config.model_user = supervised(150, 1e-3)
+    config.agent_start = supervised(120, 1e-3)
+    config.sft_perfect = supervised(100, 1e-3)
     config.user_behaviours = ConfigDict(
         {
             "steps": 25,

@@ -1,4 +1,4 @@
-"""The nouns: turns, dialogues and views; segments, trees and the forest; queries, replies, episodes.
+"""The nouns: turns and views; segments, trees and the forest; queries, replies, episodes.
 
 One idea holds them together. A dialogue is one public trunk; what one chair thinks and the other
 may not see is a branch that forks off the trunk and never rejoins it.
@@ -50,11 +50,15 @@ class Turn:
         if self.only is not None and self.only not in CHAIRS:
             raise ValueError(f"only={self.only!r} is not a chair: use 'user', 'agent' or None")
         if self.private is not None and self.author not in CHAIRS:
-            raise ValueError(f"a {self.author} turn has no private text: put it on the chair's turn")
+            raise ValueError(
+                f"a {self.author} turn has no private text: put it on the chair's turn"
+            )
         if self.author in CHAIRS and self.only not in (None, self.author):
             raise ValueError(f"a {self.author} turn cannot be for the {self.only} chair only")
         if self.author == "tool" and self.only == "user":
-            raise ValueError("tools answer the agent: a tool turn cannot be for the user chair only")
+            raise ValueError(
+                "tools answer the agent: a tool turn cannot be for the user chair only"
+            )
 
 
 Dialogue = tuple[Turn, ...]
@@ -69,7 +73,9 @@ def view(dialogue: Sequence[Turn], chair: Chair) -> Dialogue:
         raise ValueError(f"chair {chair!r} is not one of {', '.join(CHAIRS)}")
     seen = (turn for turn in dialogue if turn.only in (None, chair))
     return tuple(
-        turn if turn.author == chair or turn.private is None else dataclasses.replace(turn, private=None)
+        turn
+        if turn.author == chair or turn.private is None
+        else dataclasses.replace(turn, private=None)
         for turn in seen
     )
 
@@ -113,8 +119,19 @@ class Segment:
         return len(self.ids)
 
 
-def segment(ids, parent: int = -1, *, scored=None, weight=None, old_logp=None, advantage=None,
-            gate=None, coached=None, turn: int = 0, kind="trunk") -> Segment:
+def segment(
+    ids,
+    parent: int = -1,
+    *,
+    scored=None,
+    weight=None,
+    old_logp=None,
+    advantage=None,
+    gate=None,
+    coached=None,
+    turn: int = 0,
+    kind="trunk",
+) -> Segment:
     """A Segment with every per-token array filled in (scored defaults to False, floats to 0).
 
     A scalar is broadcast over the tokens; `weight` defaults to 1 where scored.

@@ -153,8 +153,8 @@ def test_two_closed_thoughts_are_broken_and_leak_nothing():
 def test_sampled_ids_are_refed_exactly(thought, text):
     """Any split of the bytes into tokens comes back as it was sampled."""
     spelled = [len(SPECIALS) + b for b in range(256)]
-    by_byte = [next(i for i in spelled if TOKENS._bytes[i] == bytes([b])) for b in (" " + text).encode()]
-    by_byte = by_byte if text else []
+    spaced = (" " + text).encode() if text else b""
+    by_byte = [next(i for i in spelled if TOKENS._bytes[i] == bytes([b])) for b in spaced]
     sample = np.array([*say(thought), THINK_END, *by_byte, END], np.int32)
     refed = RENDER.continuation("user", sample, "sample")
     assert refed.tolist() == [USER, *by_byte, END]

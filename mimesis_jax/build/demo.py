@@ -1,4 +1,4 @@
-"""The main job: train the user in three stages, freeze it, train agents against it, judge, report."""
+"""The main job: train the user in stages, freeze it, train agents against it, judge, report."""
 
 from __future__ import annotations
 
@@ -323,8 +323,9 @@ class _Sources:
     def base(self) -> list:
         made = self.made
         return [
-            source("agent", _Late(lambda: made.agent_trees(made.base))),
-            source("user", _Late(lambda: made.user_trees(made.base, thinking="none"))),
+            source("agent", _Late(lambda: made.agent_trees(made.base)), 2.0),
+            source("user", _Late(lambda: made.user_trees(made.base, thinking="none")), 0.6),
+            source("thinking", _Late(lambda: made.user_trees(made.base, thinking="sample")), 0.6),
             *self.drills(0.15),
         ]
 
@@ -342,7 +343,7 @@ class _Sources:
 
     def start(self) -> list:
         made = self.made
-        return [source("start", _Late(lambda: made.agent_trees(made.base, noted=True)))]
+        return [source("start", _Late(lambda: made.agent_trees(made.careless, noted=True)))]
 
     def perfect(self) -> list:
         made = self.made

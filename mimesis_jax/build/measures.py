@@ -115,7 +115,7 @@ def rule_judge(made: world.World, spec, params, shape) -> judge.RuleJudge:
 def behaving(
     user: types.Respond, rules: judge.RuleJudge, rows: int
 ) -> tuple[dict[str, float], list[types.Episode]]:
-    """The judge's means over `rows` dialogues of each behaviour and three times as many controls."""
+    """The judge's means over `rows` dialogues of each behaviour and thrice as many controls."""
     first = world.EVALUATION + 50_000
     goals = [behaviours.case(first + i, name) for name in behaviours.IDS for i in range(rows)]
     controls = [
@@ -161,7 +161,7 @@ def opponents(models: Mapping[str, types.Respond], goals: int) -> dict[str, cros
 
 
 def difficulty(agent: types.Respond, simulator: types.Respond, goals: int) -> dict[str, Any]:
-    """One agent with reference users, the simulator and the assistant as user, on the same cases."""
+    """One agent with reference users, the simulator and the assistant, on the same cases."""
     first = world.EVALUATION + 20_000
     seeds = range(first, first + goals)
     people = population.SIMULATOR

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.build import world
+from mimesis_jax.chat import tokenizer
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
@@ -103,14 +104,17 @@ def hurried(config: ConfigDict) -> ConfigDict:
     return fast
 
 
+def spec_of(settings: Desk, tok: tokenizer.Tokenizer) -> specs.Spec:
+    """The decoder's spec: the configured sizes over the tokenizer's vocabulary."""
+    return specs.tiny(tok.vocab, tok.vocab_real, **dataclasses.asdict(settings.model))
+
+
 class Cast:
     """The models' side of the small world: spec, fresh parameters, engines and seats."""
 
     def __init__(self, settings: Desk, made: world.World):
         self.settings, self.world = settings, made
-        tok = made.renderer.tokenizer
-        sizes = dataclasses.asdict(settings.model)
-        self.spec = specs.tiny(tok.vocab, tok.vocab_real, **sizes)
+        self.spec = spec_of(settings, made.renderer.tokenizer)
 
     def fresh(self) -> Any:
         init = jax.jit(decoder.init, static_argnames="spec")

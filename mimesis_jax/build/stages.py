@@ -144,7 +144,12 @@ def _coached(tree: types.Tree, notes, decode):
         if segment.coached.any() and notes.get(segment.turn):
             pieces = decode(segment.ids[segment.scored])
             gate = [float(g) for g in segment.gate[segment.scored]]
-            yield {"turn": segment.turn, "note": notes[segment.turn], "tokens": pieces, "gate": gate}
+            yield {
+                "turn": segment.turn,
+                "note": notes[segment.turn],
+                "tokens": pieces,
+                "gate": gate,
+            }
 
 
 class _Watch:

@@ -17,7 +17,7 @@ from mimesis_jax.rollouts import corpus
 from mimesis_jax.users import population
 
 # Seeds of cases: no two uses share one.
-BASE, USER, PRACTICE, MODEL, PERFECT = 0, 100_000, 200_000, 300_000, 400_000
+BASE, CAREFUL, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
 AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_000
 
 
@@ -25,7 +25,9 @@ AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_0
 class Config:
     """How many dialogues of each kind.
 
-    base: of all six training families, both chairs learn. user, practice: of the simulator's third,
+    base: of all six training families, both chairs learn; a share `careful` of them with an agent
+    that makes no mistakes, the rest with the agent that the start imitates: right with probability
+    `start_q` at each turn. user, practice: of the simulator's third,
     plain and with behaviours, controls and recall. model_user: for each model user of the
     evaluation. perfect: of the agent without mistakes. drills: of each chair. held_out: for the
     measures. value_weight: loss weight of slot values beside other tokens. notes: share of the
@@ -33,6 +35,8 @@ class Config:
     """
 
     base: int = 6000
+    careful: float = 0.5
+    start_q: float = 0.8
     user: int = 2000
     practice: int = 1500
     model_user: int = 1200
@@ -62,10 +66,16 @@ class World:
     # --- dialogues ------------------------------------------------------------------------------
 
     @functools.cached_property
+    def careless(self) -> list[types.Episode]:
+        """Base dialogues of the agent with mistakes: what the start imitates."""
+        count = self.config.base - round(self.config.base * self.config.careful)
+        return _played(population.REFERENCE, BASE, count, self.config.start_q, self.seed)
+
+    @functools.cached_property
     def base(self) -> list[types.Episode]:
-        return _played(
-            population.REFERENCE, BASE, self.config.base, scripted.START_Q, self.seed
-        )  # fmt: skip
+        count = self.config.base - len(self.careless)
+        careful = _played(population.REFERENCE, CAREFUL, count, 1.0, self.seed)
+        return [*self.careless, *careful]
 
     @functools.cached_property
     def user(self) -> list[types.Episode]:
@@ -108,8 +118,8 @@ class World:
     @functools.cached_property
     def renderer(self) -> render.Renderer:
         """Fitted on what the models are trained on; every slot, value and request is one token."""
-        texts = corpus.texts([*self.base[:1500], *self.practised])
-        for note in map(self.notes, self.base[:500]):
+        texts = corpus.texts([*self.careless[:1500], *self.practised])
+        for note in map(self.notes, self.careless[:500]):
             texts += [text for text in note.values() if text]
         whole = sorted({*slots.SLOT_OF, *slots.VALUES, *subflows.SUBFLOWS})
         made = tokenizer.train(texts, self._vocab, whole=whole, multiple=64)

@@ -34,7 +34,10 @@ def user(seed: int) -> Dialogue:
     turns = [Turn("system", brief, only="user")]
     for i in rng.permutation(len(facts)):
         slot, value = facts[i]
-        turns += [Turn("agent", f"ask {slot}"), Turn("user", value, f"asked {slot} , it is {value}")]
+        turns += [
+            Turn("agent", f"ask {slot}"),
+            Turn("user", value, f"asked {slot} , it is {value}"),
+        ]
     return tuple(turns)
 
 

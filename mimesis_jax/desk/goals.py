@@ -6,7 +6,7 @@ import dataclasses
 
 from mimesis_jax.desk import chance, slots, subflows
 
-DENY = 0.38  # share of goals whose record forbids the request
+DENY = 0.18  # share of goals whose record forbids the request
 MANNERS = ("open", "guarded", "pushy", "picky", "easy", "dreamy", "plain")
 Pairs = tuple[tuple[str, str], ...]
 

@@ -15,7 +15,7 @@ from mimesis_jax.rollouts import play, router
 
 @dataclasses.dataclass(frozen=True)
 class Opponent:
-    """A user of the evaluation: who answers, and the goals it comes with (the same for all agents)."""
+    """A user of the evaluation: who answers, and its goals (the same for all agents)."""
 
     user: types.Respond
     goals: Sequence[Any]

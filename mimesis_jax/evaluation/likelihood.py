@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
 from mimesis_jax import types
 from mimesis_jax.chat import render
 from mimesis_jax.forest import pack, tree
@@ -43,16 +41,3 @@ def utterances(
 def user_tree(dialogue: types.Dialogue, renderer: render.Renderer, thinking) -> types.Tree:
     """The user chair's tree of a dialogue, its utterances scored."""
     return renderer.tree(dialogue, "user", thinking=thinking)
-
-
-def targets(trees: Iterable[types.Tree]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Per scored utterance (context ids of its tree's path, utterance ids), for n-gram baselines."""
-    found = []
-    for one in trees:
-        for i, segment in enumerate(one):
-            if segment.weight.any():
-                path = tree.path(one, i)
-                places = path.scored[segment.weight[segment.scored] > 0]
-                for run in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
-                    found.append((path.ids[: run[0]], path.ids[run]))
-    return found

@@ -1,4 +1,4 @@
-"""Played dialogues as training data: rule-based agents and users, through the same loop as rollouts."""
+"""Played dialogues as training data: rule-based chairs, through the same loop as rollouts."""
 
 from __future__ import annotations
 
@@ -68,14 +68,23 @@ def texts(episodes: Sequence[types.Episode]) -> list[str]:
 
 
 def weighed(tree: types.Tree, ids: np.ndarray, weight: float, rest: float = 1.0) -> types.Tree:
-    """The tree with the loss weight of the given token ids times `weight`, of others times `rest`.
+    """The tree with the loss weight of copies times `weight` and of all other tokens times `rest`.
 
-    With rest 0 the others are not scored at all.
+    A copy is a scored token whose id is one of `ids` and stands earlier on its path: what can be
+    looked up. With rest 0 the others are not scored at all.
     """
+    listed = set(int(i) for i in ids)
+    seen: list[frozenset[int]] = []  # listed ids on each segment's path, its own included
     out = []
     for segment in tree:
-        listed = np.isin(segment.ids, ids)
-        factor = np.where(listed, np.float32(weight), np.float32(rest))
+        before = set(seen[segment.parent]) if segment.parent >= 0 else set()
+        factor = np.full(len(segment.ids), np.float32(rest))
+        for place in np.flatnonzero(np.isin(segment.ids, ids)):
+            token = int(segment.ids[place])
+            if token in before:
+                factor[place] = weight
+            before.add(token)
+        seen.append(frozenset(before & listed))
         scored = segment.scored & (factor > 0)
         out.append(dataclasses.replace(segment, scored=scored, weight=segment.weight * factor))
     return tuple(out)

@@ -104,7 +104,9 @@ class _Running:
 class Engine:
     """submit requests, `advance()` for completions; one jitted block of tokens a call."""
 
-    def __init__(self, spec: specs.Spec, params, config: Config, *, seed: int = 0, version: int = 0):
+    def __init__(
+        self, spec: specs.Spec, params, config: Config, *, seed: int = 0, version: int = 0
+    ):
         self.spec, self.config, self.seed = spec, config, seed
         self._chairs: dict[Hashable, _Conversation] = {}
         self._waiting: collections.deque[Request] = collections.deque()
@@ -123,7 +125,7 @@ class Engine:
         """New weights. State computed with the old ones is dropped; conversations are rebuilt."""
         if self._running or self._waiting:
             raise ValueError(
-                f"load while {len(self._running) + len(self._waiting)} requests are open: finish them first"
+                f"load while {self.open_requests} requests are open: finish them first"
             )
         self.params, self.version = params, version
         for conversation in self._chairs.values():
@@ -138,7 +140,8 @@ class Engine:
             raise ValueError(f"limit {request.limit}: a reply needs at least one token")
         if len(request.stop) > self.config.stops:
             raise ValueError(
-                f"{len(request.stop)} stop ids; this engine takes {self.config.stops}: raise Config.stops"
+                f"{len(request.stop)} stop ids, this engine takes {self.config.stops}: "
+                "raise Config.stops"
             )
         if not (len(conversation.trunk) + len(request.extend) + len(request.header)):
             raise ValueError(f"conversation {request.conversation} has no token to predict from")
@@ -151,7 +154,9 @@ class Engine:
         if known is not None:
             if known.busy:
                 self._chairs[conversation] = known
-                raise ValueError(f"conversation {conversation} has an open request: finish it first")
+                raise ValueError(
+                    f"conversation {conversation} has an open request: finish it first"
+                )
             self._release(known)
 
     @property

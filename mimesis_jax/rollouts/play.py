@@ -33,7 +33,9 @@ class Job:
     gym: types.Gym
 
 
-def jobs(make: Callable[[Any], types.Gym], goals: Sequence[Any], *, copies: int, stream: int) -> list[Job]:
+def jobs(
+    make: Callable[[Any], types.Gym], goals: Sequence[Any], *, copies: int, stream: int
+) -> list[Job]:
     """P goals times G copies, in goal order; `stream` tells apart visits of the same goals.
 
     A goal is known by its place among `goals`, so that its random stream does not depend on what
@@ -85,7 +87,9 @@ def play(
             job = waiting.popleft()
             run = _Running(job.key, job.gym)
             if job.key.episode in open_ or job.key.episode in ended:
-                raise ValueError(f"two episodes share the key {job.key.episode}: give each its own copy number")
+                raise ValueError(
+                    f"two episodes share the key {job.key.episode}: give each its own copy number"
+                )
             open_[job.key.episode] = run
             follow(run, _guarded(run, job.gym.begin))
         answered = 0
@@ -132,7 +136,9 @@ def _hear(run: _Running, chair: types.Chair, reply: types.Reply) -> types.Feedba
                 run.records["cause"] = f"gym: {type(error).__name__}: {error}"
                 stop = types.Stop.FAILED
     if stop is not None:
-        run.records.setdefault("cause", f"{chair}: {reply.kind}" + (f": {reply.reason}" if reply.reason else ""))
+        run.records.setdefault(
+            "cause", f"{chair}: {reply.kind}" + (f": {reply.reason}" if reply.reason else "")
+        )
         if reply.reason == "length":
             stop = types.Stop.LENGTH
         if chair == "agent":
@@ -145,7 +151,9 @@ def _hear(run: _Running, chair: types.Chair, reply: types.Reply) -> types.Feedba
         return feedback
     feedback = _guarded(run, run.gym.hear, reply)
     if run.rewards:
-        run.rewards[-1] += feedback.reward  # what the user's reply decides belongs to the turn before
+        run.rewards[-1] += (
+            feedback.reward
+        )  # what the user's reply decides belongs to the turn before
     return feedback
 
 

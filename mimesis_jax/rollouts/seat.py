@@ -137,10 +137,10 @@ class ModelSeat:
         parsed = self.renderer.parse(completion.ids, self.config.thinking)
         self._record(memory, query, sample, completion)
         if self._private:
-            memory.own = [int(i) for i in self.renderer.continuation(self.chair, completion.ids,
-                                                                      self.config.thinking)]  # fmt: skip
+            public = self.renderer.continuation(self.chair, completion.ids, self.config.thinking)
         else:
-            memory.own = [int(i) for i in self.renderer.missing_end(completion.ids)]
+            public = self.renderer.missing_end(completion.ids)
+        memory.own = [int(i) for i in public]
         self.counts["replies"] += 1
         if not completion.stopped:
             kind = types.Kind.UNPARSED

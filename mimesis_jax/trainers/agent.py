@@ -14,7 +14,7 @@ import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.chat import render
-from mimesis_jax.coach import template as coaches
+from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
 from mimesis_jax.rollouts import play, seat
 from mimesis_jax.trainers import coaching, credit, optimizer, reinforce
@@ -112,7 +112,9 @@ def train(
     first: int = 0,
     report: Callable[[int, dict], None] = lambda i, metrics: None,
     save: Callable[[int, optimizer.State], None] = lambda i, state: None,
-    keep: Callable[[int, Sequence[types.Episode], Sequence[types.Tree]], None] = lambda i, e, t: None,
+    keep: Callable[[int, Sequence[types.Episode], Sequence[types.Tree]], None] = lambda i, e, t: (
+        None
+    ),
 ) -> optimizer.State:
     """Runs steps first..config.steps - 1; keep(step, episodes, trees) sees every batch."""
     for i in range(first, config.steps):

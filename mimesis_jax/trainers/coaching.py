@@ -6,16 +6,16 @@ log-probs, is written onto the plain trees that the update packs again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.chat import render
+from mimesis_jax.coach import notes as coach_notes
+from mimesis_jax.coach.notes import Notes
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.rollouts import scoring
-
-Notes = Mapping[int, str | None]  # turn of the dialogue -> note, None where there is none to give
 
 
 def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.Renderer, shape,
@@ -91,14 +91,14 @@ def probes(
     shape: pack.Shape,
     beta: float,
     temperature: float = 1.0,
-    shuffle: Callable[[Sequence[Notes]], Sequence[Notes]] | None = None,
 ) -> dict[str, float]:
     """The two controls. Null: the same reply on a branch of its own without a note; its log-probs
     must not move. Placebo: another episode's notes; how much lower its gate is than the true one's.
     """
-    moved = shuffle or placebo
     true_gate = _gates(spec, params, trees, notes, renderer, shape, beta, temperature)
-    false_gate = _gates(spec, params, trees, moved(notes), renderer, shape, beta, temperature)
+    false_gate = _gates(
+        spec, params, trees, coach_notes.placebo(notes), renderer, shape, beta, temperature
+    )
     empty = [{turn: "" for turn, text in said.items() if text is not None} for said in notes]
     student, teacher = _differences(spec, params, trees, empty, renderer, shape, temperature)
     has = np.isfinite(teacher)
@@ -113,23 +113,3 @@ def _gates(spec, params, trees, notes, renderer, shape, beta, temperature) -> np
     student, teacher = _differences(spec, params, trees, notes, renderer, shape, temperature)
     has = np.isfinite(teacher)
     return 1.0 / (1.0 + np.exp(-np.clip(beta * (teacher - student)[has], -60, 60)))
-
-
-def placebo(notes: Sequence[Notes]) -> list[Notes]:
-    """Notes of another episode: the k-th noted turn gets a note of the next episode that has one."""
-    pools = [[text for text in said.values() if text] for said in notes]
-    out: list[Notes] = []
-    for i, said in enumerate(notes):
-        donor = next(
-            (pools[(i + j) % len(pools)] for j in range(1, len(pools)) if pools[(i + j) % len(pools)]),
-            None,
-        )
-        k = 0
-        moved: dict[int, str | None] = {}
-        for turn, text in said.items():
-            moved[turn] = None
-            if text is not None and donor:
-                moved[turn] = donor[k % len(donor)]
-                k += 1
-        out.append(moved)
-    return out

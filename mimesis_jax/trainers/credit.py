@@ -13,7 +13,7 @@ from mimesis_jax.losses import advantage
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Knobs of losses.advantage. A gym with terminal reward only: score "sum", credit "equalized"."""
+    """Knobs of losses.advantage; with terminal reward only: score "sum", credit "equalized"."""
 
     score: advantage.Score = "sum"
     credit: advantage.Credit = "equalized"
@@ -64,7 +64,8 @@ def assign(
         value = dict(zip(turns[i], per_turn[i], strict=True)) if mask[i] else {}
         out.append(tuple(_credited(segment, value.get(segment.turn)) for segment in tree))
     metrics = {
-        "groups_without_variance": (counts.flat_groups + counts.single_groups) / max(1, counts.groups),
+        "groups_without_variance": (counts.flat_groups + counts.single_groups)
+        / max(1, counts.groups),
         "missing_rewards": counts.missing / max(1, counts.episodes),
     }
     return out, np.where(mask, z, 0.0), metrics

@@ -1,4 +1,4 @@
-"""Optimizer state and the one place where parameters change. The learning rate is a traced argument."""
+"""Optimizer state and the one place where parameters change; the learning rate is traced."""
 
 from __future__ import annotations
 
