@@ -68,7 +68,8 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, specials: bool = False) -> str:
         """The text of [n] ids, without the space that `encode` puts before each text.
 
-        Texts begin at the start and after special tokens. Special tokens are skipped, or shown by name with specials=True.
+        Texts begin at the start and after special tokens. Special tokens are skipped, or shown by
+        name with specials=True.
 
         Bytes that are no UTF-8 (a sampler may emit them) become U+FFFD. Raises ValueError for an
         id that does not exist.

@@ -290,7 +290,7 @@ class Engine:
             running.free += out.free[slot, :n].tolist()
             if out.done[slot]:
                 del self._running[slot]
-                running.full = self._knobs.limit[slot] < running.request.limit
+                running.full = bool(self._knobs.limit[slot] < running.request.limit)
                 finished.append((slot, running))
         self.counts["decode_steps"] += int(out.steps)
         self.counts["decode_slots"] += int(out.steps) * self.config.slots

@@ -61,10 +61,10 @@ def play(
     at_once: episodes open at the same time. done: called for each episode as it ends.
     A chair or gym that raises ends its own episode with Stop.FAILED and a cause; nothing else.
     """
-    chairs: dict[str, types.Respond] = {"agent": agent, "user": user}
+    chairs: dict[types.Chair, types.Respond] = {"agent": agent, "user": user}
     waiting = collections.deque(todo)
     open_: dict[tuple, _Running] = {}
-    new: dict[str, list[types.Query]] = {"agent": [], "user": []}
+    new: dict[types.Chair, list[types.Query]] = {"agent": [], "user": []}
     ended: dict[tuple, types.Episode] = {}
 
     def follow(run: _Running, feedback: types.Feedback) -> None:
@@ -157,8 +157,8 @@ def _hear(run: _Running, chair: types.Chair, reply: types.Reply) -> types.Feedba
     return feedback
 
 
-def _finish(run: _Running, chairs: dict[str, types.Respond]) -> types.Episode:
-    trees = {}
+def _finish(run: _Running, chairs: dict[types.Chair, types.Respond]) -> types.Episode:
+    trees: dict[str, types.Tree] = {}
     for chair, respond in chairs.items():
         if isinstance(respond, types.Seat):
             trees[chair] = respond.finish(run.key.episode)

@@ -13,6 +13,8 @@ import numpy as np
 
 NO_BAN = -1
 
+Array = jax.Array | np.ndarray  # the engine fills numpy arrays in; a jitted program traces them
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +30,14 @@ class Knobs:
     stream: [S, 4] int32; (stream, goal, copy, turn), the name of the request's random stream.
     """
 
-    temperature: jax.Array
-    top_k: jax.Array
-    top_p: jax.Array
-    min_p: jax.Array
-    limit: jax.Array
-    ban: jax.Array
-    ban_until: jax.Array
-    stream: jax.Array
+    temperature: Array
+    top_k: Array
+    top_p: Array
+    min_p: Array
+    limit: Array
+    ban: Array
+    ban_until: Array
+    stream: Array
 
 
 def idle(slots: int) -> Knobs:
@@ -52,7 +54,7 @@ def idle(slots: int) -> Knobs:
     )
 
 
-def streams(seed: jax.Array, stream: jax.Array) -> jax.Array:
+def streams(seed: Array, stream: Array) -> jax.Array:
     """One key a slot, [S], from the run's seed and the request's name [S, 4] alone."""
 
     def fold(name):

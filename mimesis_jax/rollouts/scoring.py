@@ -28,6 +28,6 @@ def score(
 ) -> np.ndarray:
     """[n] float32: log-prob of each scored token, trees in order, segments in order."""
     packed = pack.pack(trees, shape)
-    temperature = np.float32(temperature)
-    values = [forward(spec, params, forest, temperature) for forest in packed.forests]
+    traced = np.float32(temperature)  # one type, so that no temperature recompiles
+    values = [forward(spec, params, forest, traced) for forest in packed.forests]
     return pack.gather([np.asarray(v) for v in jax.device_get(values)], packed)

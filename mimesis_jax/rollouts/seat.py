@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -54,8 +54,8 @@ class ModelSeat:
     def __init__(self, engine: engines.Engine, renderer: render.Renderer, chair: types.Chair,
                  config: Config):  # fmt: skip
         self.engine, self.renderer, self.chair, self.config = engine, renderer, chair, config
-        self._open: dict[tuple, types.Query] = {}
-        self._memory: dict[tuple, _Memory] = {}
+        self._open: dict[Hashable, types.Query] = {}
+        self._memory: dict[Hashable, _Memory] = {}
         self.counts: collections.Counter[str] = collections.Counter()
 
     # --- types.Respond ------------------------------------------------------------------------
@@ -134,12 +134,13 @@ class ModelSeat:
         sample = types.Sample(
             header, completion.ids, completion.logp, completion.free, completion.version
         )
-        parsed = self.renderer.parse(completion.ids, self.config.thinking)
+        ids = completion.ids.tolist()
+        parsed = self.renderer.parse(ids, self.config.thinking)
         self._record(memory, query, sample, completion)
         if self._private:
-            public = self.renderer.continuation(self.chair, completion.ids, self.config.thinking)
+            public = self.renderer.continuation(self.chair, ids, self.config.thinking)
         else:
-            public = self.renderer.missing_end(completion.ids)
+            public = self.renderer.missing_end(ids)
         memory.own = [int(i) for i in public]
         self.counts["replies"] += 1
         if not completion.stopped:

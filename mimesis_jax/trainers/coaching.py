@@ -99,7 +99,9 @@ def probes(
     false_gate = _gates(
         spec, params, trees, coach_notes.placebo(notes), renderer, shape, beta, temperature
     )
-    empty = [{turn: "" for turn, text in said.items() if text is not None} for said in notes]
+    empty: list[Notes] = [
+        {turn: "" for turn, text in said.items() if text is not None} for said in notes
+    ]
     student, teacher = _differences(spec, params, trees, empty, renderer, shape, temperature)
     has = np.isfinite(teacher)
     null = float(np.max(np.abs(teacher - student)[has])) if has.any() else 0.0

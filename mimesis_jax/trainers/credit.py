@@ -25,7 +25,7 @@ class Config:
 
 def assign(
     trees: Sequence[types.Tree],
-    rewards: Sequence[Sequence[float]],
+    rewards: Sequence[advantage.Rewards],
     groups: Sequence[Hashable],
     config: Config,
 ) -> tuple[list[types.Tree], np.ndarray, dict[str, float]]:
