@@ -179,9 +179,9 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
 
         print(page.write(args.run))
     elif args.verb == "chat":
-        from mimesis_jax import build
+        from mimesis_jax.build import verbs
 
-        build.chat(args.run, chair=args.chair, goal=args.goal, thoughts=args.thoughts)
+        verbs.chat(args.run, chair=args.chair, goal=args.goal, thoughts=args.thoughts)
     elif args.work == "build":
         from mimesis_jax.data import build as datasets
 
@@ -197,15 +197,15 @@ def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
     settings = config.read(args.config, given)  # a wrong key is told before anything heavy loads
     out = args.out or Path("runs") / config.find(args.config).stem
     args.out = out  # named if the run is interrupted
-    from mimesis_jax import build
+    from mimesis_jax.build import verbs
 
     if args.verb == "demo":
-        build.demo(settings, out, quick=args.quick)
+        verbs.demo(settings, out, quick=args.quick)
         for name in ("summary.json", "report.html"):
             if (out / name).exists():
                 print(out / name)
     else:
-        work = build.train if args.verb == "train" else build.evaluate
+        work = verbs.train if args.verb == "train" else verbs.evaluate
         print(json.dumps(config.plain(work(settings, out)), indent=2))
 
 

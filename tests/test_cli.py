@@ -7,6 +7,7 @@ import types
 
 import pytest
 
+import mimesis_jax.build
 import mimesis_jax.types
 from mimesis_jax import cli, config
 from mimesis_jax.report import page
@@ -32,11 +33,11 @@ def build(monkeypatch):
     """A stand-in for the composition root that keeps what it was called with."""
     calls = []
     kept = lambda name: lambda *args, **more: calls.append((name, args, more)) or {"nll": 2.5}
-    fake = types.ModuleType("mimesis_jax.build")
+    fake = types.ModuleType("mimesis_jax.build.verbs")
     for name in ("demo", "train", "evaluate", "chat"):
         setattr(fake, name, kept(name))
-    monkeypatch.setitem(sys.modules, "mimesis_jax.build", fake)
-    monkeypatch.setattr(mimesis_jax, "build", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "mimesis_jax.build.verbs", fake)
+    monkeypatch.setattr(mimesis_jax.build, "verbs", fake, raising=False)
     fake.calls = calls
     return fake
 

@@ -1,4 +1,4 @@
-"""`mimesis train` and `mimesis evaluate`: a configuration's `kind` decides what is run."""
+"""What the command line calls: demo, train, evaluate, chat; a configuration's `kind` decides."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import demo, people
+from mimesis_jax.build import people
+from mimesis_jax.build.demo import demo
+from mimesis_jax.build.talk import chat
 
-TRAIN = {"demo": demo.demo, "people": people.train}
+__all__ = ["chat", "demo", "evaluate", "train"]
+
+TRAIN = {"demo": demo, "people": people.train}
 EVALUATE: dict[str, Any] = {}
 
 
