@@ -1,6 +1,6 @@
 """Agent training: multi-turn GRPO against a user who is not trained, with or without CSD.
 
-One step: play, credit, coach, score, update. Read `step` beside the paper's algorithm box.
+One step: play, coach, score, credit, update. Read `step` beside the paper's algorithm box.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from mimesis_jax import types
 from mimesis_jax.chat import render
 from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
+from mimesis_jax.losses import advantage
 from mimesis_jax.rollouts import play, seat
 from mimesis_jax.trainers import coaching, credit, optimizer, reinforce
 
@@ -73,19 +74,22 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     )  # fmt: skip
     t1 = clock()
 
-    trees, _, metrics = credit.assign(
-        [e.trees["agent"] for e in episodes],
-        [e.rewards for e in episodes],
-        [e.key.goal for e in episodes],
-        config.credit,
-    )
+    trees = [e.trees["agent"] for e in episodes]
+    csd: dict[str, float] = {}
     if parts.coach is not None and config.loss.alpha > 0:
-        notes = [parts.coach.notes(e.dialogue) for e in episodes]
+        # Before credit, which takes the weight of groups without variance: they still take CSD.
+        # An episode whose reward is missing is masked whole, so it has no notes either.
+        notes = [
+            parts.coach.notes(e.dialogue) if advantage.usable(e.rewards) else {} for e in episodes
+        ]
         trees, csd = coaching.coached(
             parts.spec, state.params, trees, notes, renderer=parts.renderer, shape=parts.shape,
             beta=config.beta, temperature=config.loss.temperature,
         )  # fmt: skip
-        metrics |= csd
+    trees, _, metrics = credit.assign(
+        trees, [e.rewards for e in episodes], [e.key.goal for e in episodes], config.credit
+    )
+    metrics |= csd
     t2 = clock()
 
     lr = optimizer.rate(config.optimizer, i, config.steps)

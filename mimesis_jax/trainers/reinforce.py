@@ -71,10 +71,10 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
            loss: Loss, lr: float, config: optimizer.Config):  # fmt: skip
     """One update on trees whose advantage, gate, coached and old_logp columns are set.
 
-    Trees whose scored tokens all weigh nothing and are not coached are left out (a group without
-    variance costs no forward). Returns (state, metrics).
+    Trees in which no token has weight or, with alpha > 0, is coached are left out (a group without
+    variance costs plain GRPO no forward). Returns (state, metrics).
     """
-    live = [t for t in trees if any(np.any(s.weight) or np.any(s.coached) for s in t)]
+    live = [t for t in trees if any(_learned(s, loss.alpha) for s in t)]
     if not live:
         return state, {"trained_trees": 0}
     forests = pack.pack(live, shape).forests
@@ -107,3 +107,7 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
         "tokens": tokens,
         "padding_share": 1 - tokens / room,
     }
+
+
+def _learned(segment: types.Segment, alpha: float) -> bool:
+    return bool(np.any(segment.weight) or (alpha > 0 and np.any(segment.coached)))
