@@ -16,7 +16,7 @@ def agent(steps, alpha):
     return ConfigDict(
         {
             "steps": steps,
-            "goals": 8,
+            "goals": 16,
             "copies": 8,
             "updates": 2,
             "csd_updates": 1,
@@ -25,7 +25,7 @@ def agent(steps, alpha):
             "stream": 1000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28, "alpha": alpha, "entropy": 0.0},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 6e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {"lr": 1.5e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
         }
     )
 
@@ -44,7 +44,7 @@ def get_config():
             "careful": 0.5,  # share of them with an agent that makes no mistakes
             "start_q": 0.8,  # how often the agent that the start imitates is right
             "user": 2000,  # of the third that the simulator is trained on
-            "practice": 1500,  # behaviour, control and recall rows of that third
+            "practice": 2500,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
             "perfect": 2000,  # of the scripted agent without mistakes (arm sft_perfect)
             "drills": 3000,
@@ -54,15 +54,15 @@ def get_config():
         }
     )
     config.drill = supervised(120, 3e-3)
-    config.base = supervised(500, 3e-3)
+    config.base = supervised(1000, 3e-3)
     config.user_midtrain = supervised(60, 1e-3)
-    config.user_thoughts = supervised(240, 1e-3)
-    config.model_user = supervised(150, 1e-3)
-    config.agent_start = supervised(120, 1e-3)
+    config.user_thoughts = supervised(300, 1e-3)
+    config.model_user = supervised(160, 1e-3)
+    config.agent_start = supervised(100, 1e-3)
     config.sft_perfect = supervised(100, 1e-3)
     config.user_behaviours = ConfigDict(
         {
-            "steps": 25,
+            "steps": 40,
             "rows": 18,
             "copies": 8,
             "updates": 1,
@@ -70,12 +70,12 @@ def get_config():
             "stream": 2000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 6e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {"lr": 3e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
         }
     )
-    config.agent_grpo = agent(40, 0.0)
-    config.agent_csd = agent(40, 0.05)
-    config.agent_grpo_assistant_user = agent(40, 0.0)
+    config.agent_grpo = agent(60, 0.0)
+    config.agent_csd = agent(60, 0.05)
+    config.agent_grpo_assistant_user = agent(60, 0.0)
     config.user_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 40})
     config.agent_seat = ConfigDict({"thinking": "none", "temperature": 1.0, "limit": 16})
     config.evaluation = ConfigDict({"goals": 24, "temperature": 0.5, "behaviour_rows": 12})

@@ -326,6 +326,9 @@ class _Sources:
             source("agent", _Late(lambda: made.agent_trees(made.base)), 2.0),
             source("user", _Late(lambda: made.user_trees(made.base, thinking="none")), 0.6),
             source("thinking", _Late(lambda: made.user_trees(made.base, thinking="sample")), 0.6),
+            source(
+                "practice", _Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.4
+            ),
             *self.drills(0.15),
         ]
 
@@ -333,7 +336,9 @@ class _Sources:
         made = self.made
         return [
             source("plain", _Late(lambda: made.user_trees(made.user, thinking=thinking))),
-            source("practice", _Late(lambda: made.user_trees(made.practised, thinking=thinking))),
+            source(
+                "practice", _Late(lambda: made.user_trees(made.practised, thinking=thinking)), 2.0
+            ),
         ]
 
     def model_user(self, name: str) -> list:
