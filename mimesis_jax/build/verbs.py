@@ -8,14 +8,15 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import people
+from mimesis_jax.build import evaluate as evaluation
+from mimesis_jax.build import people, single
 from mimesis_jax.build.demo import demo
 from mimesis_jax.build.talk import chat
 
 __all__ = ["chat", "demo", "evaluate", "train"]
 
-TRAIN = {"demo": demo, "people": people.train}
-EVALUATE: dict[str, Any] = {}
+TRAIN = {"demo": demo, "people": people.train, "stage": single.train}
+EVALUATE = {"evaluate": evaluation.evaluate}
 
 
 def train(config: ConfigDict, out: Path) -> dict[str, Any]:
