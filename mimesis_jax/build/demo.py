@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
+from mimesis_jax import types
 from mimesis_jax.build import measures, parts, stages, world
 from mimesis_jax.build.stages import source
 from mimesis_jax.coach import template
@@ -238,7 +240,7 @@ class _Story:
         trees = [e.trees["agent"] for e in played]
         notes = [coach.notes(e.dialogue) for e in played]
         loss = self.settings.agents["agent_csd"]
-        common = dict(
+        common: dict[str, Any] = dict(
             renderer=self.world.renderer, shape=self.settings.shape, beta=loss.beta,
             temperature=self.settings.evaluation.temperature,
         )  # fmt: skip
@@ -355,7 +357,7 @@ class _Sources:
         return [source("perfect", _Late(lambda: made.agent_trees(made.perfect)))]
 
 
-class _Late:
+class _Late(Sequence[types.Tree]):
     """A list that is made when it is first read."""
 
     def __init__(self, make):
@@ -369,5 +371,5 @@ class _Late:
     def __len__(self) -> int:
         return len(self._list())
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index):
         return self._list()[index]

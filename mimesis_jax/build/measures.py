@@ -10,6 +10,7 @@ import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.build import parts, world
+from mimesis_jax.chat import grammar
 from mimesis_jax.desk import acts
 from mimesis_jax.desk import agent as scripted
 from mimesis_jax.desk import slots as desk_slots
@@ -37,7 +38,7 @@ def serves(text: str) -> bool:
 # --- likelihood ---------------------------------------------------------------------------------
 
 
-def heard(made: world.World, spec, params, shape, thinking: str) -> float:
+def heard(made: world.World, spec, params, shape, thinking: grammar.Thinking) -> float:
     """Nats per token of held-out people's public utterances, thoughts empty."""
     dialogues = [e.dialogue for e in made.held_out()]
     found = dict(
@@ -179,7 +180,7 @@ def difficulty(agent: types.Respond, simulator: types.Respond, goals: int) -> di
     for name in ("simulator", "assistant"):
         there = np.isfinite(rows["reference"]) & np.isfinite(rows[name])
         gap = realism.difficulty_gap(
-            rows["reference"][there], rows[name][there], np.flatnonzero(there)
+            rows["reference"][there], rows[name][there], np.flatnonzero(there).tolist()
         )
         out[f"gap_{name}"] = gap.mean
         ci[f"gap_{name}"] = [gap.low, gap.high]
