@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from mimesis_jax import types
 from mimesis_jax.build import measures, parts, stages, world
 from mimesis_jax.build.stages import source
 from mimesis_jax.coach import template
+from mimesis_jax.config import ConfigDict
 from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk, practice
 from mimesis_jax.evaluation import cross

@@ -7,12 +7,12 @@ import functools
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.build import world
 from mimesis_jax.chat import tokenizer
+from mimesis_jax.config import ConfigDict
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
