@@ -4,8 +4,9 @@
 
 reads   start: the folder of a run of `mimesis demo` (runs/demo; --config.start=FOLDER for another
         one) that has trained agent_start; its sizes, world and seats are kept
-writes  the run folder: summary.json and report.html with the agent before and
-        after, judged with the users that the start run has; models/agent_grpo_assistant_user, the frozen result; and what every run folder has
+writes  the run folder; in it models/agent_grpo_assistant_user, the frozen result, and
+        summary.json and report.html: the agent before and after, judged with
+        the users that the start run has
 time    on two cores about 2 s a step, and half a minute to judge both agents
 """
 

@@ -4,8 +4,8 @@
 
 reads   start: the folder of a run of `mimesis demo` (runs/demo; --config.start=FOLDER for another
         one) that has trained user_midtrain and user_thoughts; its sizes, world and seats are kept
-writes  the run folder: summary.json and report.html with the behaviours before
-        and after, and manners; models/user_behaviours, the frozen result; and what every run folder has
+writes  the run folder; in it models/user_behaviours, the frozen result, and
+        summary.json and report.html: the behaviours before and after, and manners
 time    on two cores about 5 s a step, and half a minute to judge before and after
 """
 

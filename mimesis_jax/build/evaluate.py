@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from ml_collections import ConfigDict
 
 from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.build import begun, demo, measures, parts
+from mimesis_jax.config import ConfigDict
 from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross
@@ -158,7 +157,7 @@ def simulator(cast: parts.Cast, run: begun.Begun) -> dict[str, Any]:
             "nll_final": heard(final.params, "empty"),
             "nll_trigram": measures.baseline(made),
             **rates(before, after),
-            **measures.manners(episodes, made.held_out()),
+            **manners(episodes, cast),
             "hash": final.hash,
         },
         "difficulty_gap": measures.difficulty(agent, user, 4 * chosen.goals),
@@ -178,3 +177,11 @@ def rates(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, 
         },
         **{f"control_rate_{when}": seen.get("control_rate", 0.0) for when, seen in both.items()},
     }
+
+
+def manners(episodes: Sequence[types.Episode], cast: parts.Cast) -> dict[str, float]:
+    """Measures of a simulator's episodes; the reference population's end in _reference."""
+    found = measures.manners(episodes, cast.world.held_out())
+    own = {name: value for name, value in found.items() if not name.startswith("reference/")}
+    beside = {n.removeprefix("reference/"): v for n, v in found.items() if n not in own}
+    return own | {f"{name}_reference": value for name, value in beside.items()}

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from mimesis_jax import config as configs
 from mimesis_jax.build import begun, demo, evaluate, measures, parts, stages, world
 from mimesis_jax.coach import template
+from mimesis_jax.config import ConfigDict
 from mimesis_jax.envs import desk, practice
 from mimesis_jax.report import page
 from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
@@ -190,7 +189,7 @@ def _behaviours(room: _Room, name: str) -> dict[str, Any]:
 
     def measure() -> dict[str, Any]:
         after, episodes = rated(trained)
-        return {"after": after, "manners": measures.manners(episodes, room.cast.world.held_out())}
+        return {"after": after, "manners": evaluate.manners(episodes, room.cast)}
 
     found = room.measured("evaluation", measure)
     return {
