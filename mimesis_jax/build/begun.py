@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from mimesis_jax.build import parts, world
 from mimesis_jax.chat import render, tokenizer
+from mimesis_jax.config import ConfigDict
 from mimesis_jax.runs import checkpoint, disk, folder
 
 KINDS = ("demo", "stage")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
 from mimesis_jax import config as configs
 from mimesis_jax.build import evaluate as evaluation
 from mimesis_jax.build import people, single
 from mimesis_jax.build.demo import demo
 from mimesis_jax.build.talk import chat
+from mimesis_jax.config import ConfigDict
 
 __all__ = ["chat", "demo", "evaluate", "train"]
 
