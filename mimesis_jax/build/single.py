@@ -61,7 +61,7 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
             f"config.stage={config.stage!r} cannot be run alone; did you mean {close}?"
         )
     start = begun.Begun(config.start)
-    whole = _whole(start.config, config)
+    whole = merged(start.config, config)
     settings = begun.settings(whole)
     for name in NEEDED[config.stage]:
         start.frozen(name)
@@ -90,7 +90,7 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     return summary
 
 
-def _whole(base: ConfigDict, config: ConfigDict) -> ConfigDict:
+def merged(base: ConfigDict, config: ConfigDict) -> ConfigDict:
     """The start's configuration with the sections that the stage's has."""
     whole = base.copy_and_resolve_references()
     whole.unlock()
