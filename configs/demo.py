@@ -16,7 +16,7 @@ def agent(steps, alpha):
     return ConfigDict(
         {
             "steps": steps,
-            "goals": 16,
+            "goals": 12,
             "copies": 8,
             "updates": 2,
             "csd_updates": 1,
@@ -42,7 +42,7 @@ def get_config():
         {
             "base": 6000,  # dialogues of all six training families, both chairs learn
             "careful": 0.5,  # share of them with an agent that makes no mistakes
-            "start_q": 0.8,  # how often the agent that the start imitates is right
+            "start_q": 0.9,  # how often the agent that the start imitates is right
             "user": 2000,  # of the third that the simulator is trained on
             "practice": 2500,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
@@ -54,15 +54,15 @@ def get_config():
         }
     )
     config.drill = supervised(120, 3e-3)
-    config.base = supervised(1000, 3e-3)
-    config.user_midtrain = supervised(60, 1e-3)
-    config.user_thoughts = supervised(300, 1e-3)
-    config.model_user = supervised(160, 1e-3)
-    config.agent_start = supervised(100, 1e-3)
-    config.sft_perfect = supervised(100, 1e-3)
+    config.base = supervised(900, 3e-3)
+    config.user_midtrain = supervised(50, 1e-3)
+    config.user_thoughts = supervised(250, 1e-3)
+    config.model_user = supervised(130, 1e-3)
+    config.agent_start = supervised(60, 7e-4)
+    config.sft_perfect = supervised(80, 7e-4)
     config.user_behaviours = ConfigDict(
         {
-            "steps": 40,
+            "steps": 32,
             "rows": 18,
             "copies": 8,
             "updates": 1,
@@ -70,17 +70,17 @@ def get_config():
             "stream": 2000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 3e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {"lr": 5e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
         }
     )
-    config.agent_grpo = agent(60, 0.0)
-    config.agent_csd = agent(60, 0.05)
-    config.agent_grpo_assistant_user = agent(60, 0.0)
+    config.agent_grpo = agent(32, 0.0)
+    config.agent_csd = agent(32, 0.05)
+    config.agent_grpo_assistant_user = agent(32, 0.0)
     config.user_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 40})
     config.agent_seat = ConfigDict({"thinking": "none", "temperature": 1.0, "limit": 16})
     config.evaluation = ConfigDict({"goals": 24, "temperature": 0.5, "behaviour_rows": 12})
     # What --quick changes: the same path in few steps.
-    short = {"steps": 4, "save_every": 2}
+    short = {"steps": 25, "save_every": 10}
     config.quick = ConfigDict(
         {
             "world": {

@@ -46,6 +46,7 @@ def against(
     make: Callable[[Any], types.Gym],
     *,
     stream: int,
+    at_once: int = 64,
 ) -> Result:
     """Plays the agent against every opponent in one go.
 
@@ -62,7 +63,7 @@ def against(
         for number, goal in enumerate(opponents[name].goals)
     ]
     users = router.Router({n: opponents[n].user for n in names}, lambda key: names[key.copy])
-    played = play.play(todo, agent=agent, user=users, at_once=len(todo))
+    played = play.play(todo, agent=agent, user=users, at_once=at_once)
     size = counts[names[0]]
     episodes = {name: played[i * size : (i + 1) * size] for i, name in enumerate(names)}
     success = np.array([[_success(e) for e in episodes[name]] for name in names])

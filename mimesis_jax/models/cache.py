@@ -182,3 +182,44 @@ def fork(cache: Cache, source: jax.Array) -> Cache:
         for part in (cache.keys, cache.values)
     )
     return Cache(keys, values, take(cache.now), take(cache.marked))
+
+
+def take(cache: Cache, slots: jax.Array) -> Cache:
+    """The cache of some slots [R] int32 only; a number past the last slot takes the last one."""
+
+    def cut(axis):
+        return lambda leaf: jnp.take(leaf, slots, axis=axis, mode="clip")
+
+    return _each(cut, cache)
+
+
+def put(cache: Cache, slots: jax.Array, part: Cache) -> Cache:
+    """Writes what `take` cut out back into slots [R]; rows past the last slot are dropped."""
+
+    def write(axis):
+        def one(leaf, new):
+            place = (slice(None),) * axis + (slots,)
+            return leaf.at[place].set(new, mode="drop")
+
+        return one
+
+    return _each(write, cache, part)
+
+
+def _each(make, *caches: Cache) -> Cache:
+    """Maps over the leaves of caches; make(axis) is the function for leaves with slots there."""
+    first, second = make(0), make(1)
+
+    def point(*points: Point) -> Point:
+        return Point(
+            first(*(p.length for p in points)),
+            jax.tree.map(second, *(p.state for p in points)),
+            jax.tree.map(second, *(p.tail for p in points)),
+        )
+
+    return Cache(
+        jax.tree.map(second, *(c.keys for c in caches)),
+        jax.tree.map(second, *(c.values for c in caches)),
+        point(*(c.now for c in caches)),
+        point(*(c.marked for c in caches)),
+    )

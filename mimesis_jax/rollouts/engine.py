@@ -24,12 +24,14 @@ from mimesis_jax.rollouts import programs, sampling
 class Config:
     """slots: conversations resident at once (S). length: most tokens of a conversation with its
     reply. block: tokens decoded between two looks at the queue. buckets: prefill lengths that are
-    compiled, ascending. stops: most stop ids of a request."""
+    compiled, ascending. rows: numbers of slots that are prefilled or decoded together, ascending
+    (all slots is always one). stops: most stop ids of a request."""
 
     slots: int = 64
     length: int = 256
     block: int = 8
     buckets: tuple[int, ...] = (16, 48)
+    rows: tuple[int, ...] = (24,)
     stops: int = 4
 
     def __post_init__(self):
@@ -37,6 +39,11 @@ class Config:
             raise ValueError(f"slots, block and length must be positive: {self}")
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets {self.buckets} must be ascending lengths")
+
+
+def _fitting(sizes: Sequence[int], wanted: int) -> int:
+    """The first of ascending sizes that is at least `wanted`, else the last."""
+    return next((size for size in sizes if size >= wanted), sizes[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +125,7 @@ class Engine:
         self._tick = 0
         self.counts: collections.Counter[str] = collections.Counter()
         self.params, self.version = params, version
+        self._rows = tuple(r for r in config.rows if r < config.slots)
 
     # --- weights and conversations ------------------------------------------------------------
 
@@ -167,6 +175,25 @@ class Engine:
         if conversation.slot >= 0:
             self._owner[conversation.slot] = None
         conversation.slot, conversation.fed = -1, 0
+
+    def warm(self) -> None:
+        """Compiles every program of every shape, so that no later request compiles anything."""
+        none = np.zeros(self.config.slots, bool)
+        self._state = programs.reset(self._state, none, none)
+        self._state = programs.rollback(programs.mark(self._state, none), none)
+        for rows in (*self._rows, self.config.slots):
+            nowhere = np.full(rows, self.config.slots, np.int32)
+            source = np.minimum(nowhere, self.config.slots - 1)
+            for n in self.config.buckets:
+                self._state = programs.extend(
+                    self.spec, self.params, self._state, nowhere,
+                    np.zeros((rows, n), np.int32), np.zeros(rows, np.int32),
+                )  # fmt: skip
+            self._state, _ = programs.decode(
+                self.spec, self.params, self._state, nowhere,
+                jax.tree.map(lambda values, at=source: values[at], self._knobs),
+                self._stop[source], np.zeros(rows, bool), np.uint32(self.seed), self.config.block,
+            )  # fmt: skip
 
     # --- one turn of the crank ----------------------------------------------------------------
 
@@ -260,40 +287,50 @@ class Engine:
             self._feed(headers)
 
     def _feed(self, ids: dict[int, list[int]]) -> None:
-        """Extends slots by ragged runs of ids, in pieces of the smallest bucket that fits."""
+        """Extends slots by ragged runs of ids, in pieces of the smallest shapes that fit."""
         rest = {slot: run for slot, run in ids.items() if run}
         while rest:
             longest = max(len(run) for run in rest.values())
-            n = next((b for b in self.config.buckets if b >= longest), self.config.buckets[-1])
-            tokens = np.zeros((self.config.slots, n), np.int32)
-            count = np.zeros(self.config.slots, np.int32)
-            for slot, run in rest.items():
+            n = _fitting(self.config.buckets, longest)
+            rows = _fitting((*self._rows, self.config.slots), len(rest))
+            slots = np.full(rows, self.config.slots, np.int32)
+            tokens = np.zeros((rows, n), np.int32)
+            count = np.zeros(rows, np.int32)
+            for row, (slot, run) in enumerate(rest.items()):
                 piece = run[:n]
-                tokens[slot, : len(piece)], count[slot] = piece, len(piece)
-            self._state = programs.extend(self.spec, self.params, self._state, tokens, count)
+                slots[row], count[row] = slot, len(piece)
+                tokens[row, : len(piece)] = piece
+            self._state = programs.extend(self.spec, self.params, self._state, slots, tokens, count)
             self.counts["prefill_calls"] += 1
             rest = {slot: run[n:] for slot, run in rest.items() if len(run) > n}
 
     def _decode(self) -> list[Completion]:
-        active = self._mask(self._running)
+        """One block on as few rows as hold all running slots."""
+        running = list(self._running.items())
+        rows = _fitting((*self._rows, self.config.slots), len(running))
+        slots = np.full(rows, self.config.slots, np.int32)
+        slots[: len(running)] = [slot for slot, _ in running]
+        source = np.minimum(slots, self.config.slots - 1)
+        knobs = jax.tree.map(lambda values: values[source], self._knobs)
+        active = np.arange(rows) < len(running)
         self._state, out = programs.decode(
-            self.spec, self.params, self._state, self._knobs, self._stop, active,
+            self.spec, self.params, self._state, slots, knobs, self._stop[source], active,
             np.uint32(self.seed), self.config.block,
         )  # fmt: skip
         out = jax.device_get(out)
         finished = []
-        for slot, running in list(self._running.items()):
-            n = int(out.count[slot])
-            running.ids += out.token[slot, :n].tolist()
-            running.logp += out.logp[slot, :n].tolist()
-            running.behaviour += out.behaviour[slot, :n].tolist()
-            running.free += out.free[slot, :n].tolist()
-            if out.done[slot]:
+        for row, (slot, reply) in enumerate(running):
+            n = int(out.count[row])
+            reply.ids += out.token[row, :n].tolist()
+            reply.logp += out.logp[row, :n].tolist()
+            reply.behaviour += out.behaviour[row, :n].tolist()
+            reply.free += out.free[row, :n].tolist()
+            if out.done[row]:
                 del self._running[slot]
-                running.full = bool(self._knobs.limit[slot] < running.request.limit)
-                finished.append((slot, running))
+                reply.full = bool(self._knobs.limit[slot] < reply.request.limit)
+                finished.append((slot, reply))
         self.counts["decode_steps"] += int(out.steps)
-        self.counts["decode_slots"] += int(out.steps) * self.config.slots
+        self.counts["decode_rows"] += int(out.steps) * rows
         self.counts["decoded_tokens"] += int(out.count.sum())
         return self._settle(finished)
 

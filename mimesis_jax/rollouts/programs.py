@@ -32,10 +32,10 @@ class State:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """One block of at most n tokens a slot.
+    """One block of at most n tokens a row.
 
-    token [S, n] int32, logp, behaviour [S, n] float32, free [S, n] bool: the first count[s] are
-    real. done [S] bool: the reply ended in this block. steps: [] int32, steps taken.
+    token [R, n] int32, logp, behaviour [R, n] float32, free [R, n] bool: the first count[r] are
+    real. done [R] bool: the reply ended in this block. steps: [] int32, steps taken.
     """
 
     token: jax.Array
@@ -63,10 +63,16 @@ def reset(state: State, fresh: jax.Array, begun: jax.Array) -> State:
 
 
 @functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
-def extend(spec, params, state: State, tokens: jax.Array, count: jax.Array) -> State:
-    """Feeds the first count[s] of tokens [S, n] to each slot; 0 leaves a slot as it is."""
-    cache, hidden = caches.extend(spec, params, state.cache, tokens, count)
-    hidden = jnp.where((count > 0)[:, None], hidden.astype(jnp.float32), state.hidden)
+def extend(spec, params, state: State, slots: jax.Array, tokens: jax.Array, count: jax.Array):
+    """Feeds the first count[r] of tokens [R, n] to slot slots[r].
+
+    slots: [R] int32, each slot once; S for a row that stands for none. R may be less than S: only
+    these rows are computed. Returns the State.
+    """
+    part, hidden = caches.extend(spec, params, caches.take(state.cache, slots), tokens, count)
+    cache = caches.put(state.cache, slots, part)
+    fed = jnp.where(count > 0, slots, state.count.shape[0])
+    hidden = state.hidden.at[fed].set(hidden.astype(jnp.float32), mode="drop")
     return State(cache, hidden, state.count)
 
 
@@ -83,22 +89,31 @@ def rollback(state: State, mask: jax.Array) -> State:
 
 
 @functools.partial(jax.jit, static_argnames=("spec", "block"), donate_argnums=2)
-def decode(spec, params, state: State, knobs: sampling.Knobs, stop, active, seed, block: int):
-    """Decodes up to `block` tokens in each active slot, in one loop on the device.
+def decode(
+    spec, params, state: State, slots, knobs: sampling.Knobs, stop, active, seed, block: int
+):
+    """Decodes up to `block` tokens in each active row, in one loop on the device.
 
-    stop: [S, n] int32 ids that end a reply (-1: none). active: [S] bool. seed: uint32.
+    slots: [R] int32, the slot of each row, each once; S for a row that stands for none. R may be
+    less than S: only these rows are computed. knobs: over R rows. stop: [R, n] int32 ids that end
+    a reply (-1: none). active: [R] bool. seed: uint32.
     A reply ends at a stop id or at knobs.limit tokens. Its last id is not fed to the cache.
-    Returns (State, Block).
+    Returns (State, Block over R rows).
     """
-    slots = active.shape[0]
+    whole, rows = state, active.shape[0]
+    state = State(
+        caches.take(whole.cache, slots),
+        jnp.take(whole.hidden, slots, axis=0, mode="clip"),
+        jnp.take(whole.count, slots, mode="clip"),
+    )
     keys = sampling.streams(seed, knobs.stream)
     out = Block(
-        token=jnp.zeros((slots, block), jnp.int32),
-        logp=jnp.zeros((slots, block), jnp.float32),
-        behaviour=jnp.zeros((slots, block), jnp.float32),
-        free=jnp.zeros((slots, block), bool),
-        count=jnp.zeros(slots, jnp.int32),
-        done=jnp.zeros(slots, bool),
+        token=jnp.zeros((rows, block), jnp.int32),
+        logp=jnp.zeros((rows, block), jnp.float32),
+        behaviour=jnp.zeros((rows, block), jnp.float32),
+        free=jnp.zeros((rows, block), bool),
+        count=jnp.zeros(rows, jnp.int32),
+        done=jnp.zeros(rows, bool),
         steps=jnp.int32(0),
     )
 
@@ -129,4 +144,8 @@ def decode(spec, params, state: State, knobs: sampling.Knobs, stop, active, seed
         return (out.steps < block) & jnp.any(live)
 
     state, _, out = jax.lax.while_loop(going, body, (state, active, out))
-    return state, out
+    return State(
+        caches.put(whole.cache, slots, state.cache),
+        whole.hidden.at[slots].set(state.hidden, mode="drop"),
+        whole.count.at[slots].set(state.count, mode="drop"),
+    ), out

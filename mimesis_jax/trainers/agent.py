@@ -70,7 +70,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     goals = parts.goals(i, config.goals)
     episodes = play.play(
         play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
-        agent=parts.chair, user=parts.user,
+        agent=parts.chair, user=parts.user, at_once=parts.chair.engine.config.slots,
     )  # fmt: skip
     t1 = clock()
 
@@ -121,6 +121,9 @@ def train(
     ),
 ) -> optimizer.State:
     """Runs steps first..config.steps - 1; keep(step, episodes, trees) sees every batch."""
+    parts.chair.engine.load(state.params, version=first)
+    parts.chair.engine.warm()
+    reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
     for i in range(first, config.steps):
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)

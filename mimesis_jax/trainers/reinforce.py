@@ -67,6 +67,13 @@ def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: d
     return jax.tree.map(lambda a, b: a + b, grads, new), sums, drift
 
 
+def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Config) -> None:
+    """Compiles the update, so that a first batch without anything to learn delays nothing."""
+    ids = np.ones(2, np.int32)
+    tree = (types.segment(ids, scored=[False, True]),)
+    update(spec, jax.tree.map(jnp.copy, state), [tree], shape, Loss(), 0.0, config)
+
+
 def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pack.Shape,
            loss: Loss, lr: float, config: optimizer.Config):  # fmt: skip
     """One update on trees whose advantage, gate, coached and old_logp columns are set.

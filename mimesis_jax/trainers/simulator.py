@@ -69,7 +69,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     goals = parts.goals(i, config.rows)
     episodes = play.play(
         play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
-        agent=parts.agent, user=parts.chair,
+        agent=parts.agent, user=parts.chair, at_once=parts.chair.engine.config.slots,
     )  # fmt: skip
     t1 = clock()
     scored, judged = parts.judge(state.params, episodes)
@@ -112,6 +112,9 @@ def train(
     keep: Callable[[int, Sequence[types.Episode]], None] = lambda i, episodes: None,
 ) -> optimizer.State:
     """Runs steps first..config.steps - 1."""
+    parts.chair.engine.load(state.params, version=first)
+    parts.chair.engine.warm()
+    reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
     for i in range(first, config.steps):
         state, metrics, episodes = step(state, i, parts, config)
         report(i, metrics)
