@@ -62,7 +62,7 @@ def get_config():
     config.sft_perfect = supervised(80, 7e-4)
     config.user_behaviours = ConfigDict(
         {
-            "steps": 32,
+            "steps": 40,
             "rows": 18,
             "copies": 8,
             "updates": 1,
@@ -70,7 +70,7 @@ def get_config():
             "stream": 2000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 5e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {"lr": 3e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
         }
     )
     config.agent_grpo = agent(32, 0.0)

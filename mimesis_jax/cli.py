@@ -21,7 +21,7 @@ from mimesis_jax import config
 
 KEYS = """
 Any key of the configuration can be set: --config.KEY=VALUE, with dots into sections
-(--config.agent.steps=40). A key that does not exist is answered with the nearest one.
+(--config.agent_grpo.steps=40). A key that does not exist is answered with the nearest one.
 """
 ABOUT = {
     "demo": """
@@ -44,7 +44,7 @@ writes  the run folder OUT (runs/NAME of the configuration when --out is not giv
         versions.json, metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/, checkpoints
 A run that was stopped goes on when the same command is given again.
 
-example: mimesis train --config thoughttrace --out runs/tt --config.steps=200
+example: mimesis train --config thoughttrace --out runs/tt --config.base.steps=200
 """,
     "evaluate": """
 Measures a trained simulator or agent, as its configuration file says, without training anything.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,13 @@ class _Story:
     settings: parts.Desk
     compiled: compiles.Compiles
     quick: bool
+
+    def __post_init__(self):
+        self._start = time.monotonic()
+
+    def clock(self) -> float:
+        """Seconds since this process took the run up."""
+        return time.monotonic() - self._start
 
     def tell(self) -> dict[str, Any]:
         with self._phase("world"):
@@ -258,7 +266,8 @@ class _Story:
         seconds = {name: self.run.seconds(name) for name in self._phase_names()}
         hashes = {arm: checkpoint.content_hash(p) for arm, p in self.params.items()}
         return {
-            "seconds": sum(seconds.values()),
+            # Work lost to a kill is not counted, so after a restart the phases are added up.
+            "seconds": sum(seconds.values()) if self.run.restarted else self.clock(),
             "setup_seconds": versions.setup_seconds(),
             "quick": self.quick,
             "device": jax.devices()[0].device_kind,
@@ -278,6 +287,7 @@ class _Story:
                 "bad_format_rate": manners["bad_format_rate"],
                 "thought_leak_rate": manners["thought_leak_rate"],
                 "thought_overlap_rate": manners["thought_overlap_rate"],
+                **_beside(manners),
                 "manners": manners,
                 "hash_start": self.hash_start,
                 "hash_end": found["hash_end"],
@@ -304,6 +314,16 @@ class _Story:
             "world", *supervised, "behaviours_before", "user_behaviours",
             *population.MODEL_USERS, *agents, "evaluation",
         ]  # fmt: skip
+
+
+def _beside(manners: dict[str, float]) -> dict[str, float]:
+    """Measures of the simulator's manners, each with the reference population's beside it."""
+    names = ("early_disclosure_rate", "role_flip_rate", "repeat_rate", "natural_rate")
+    out = {name: manners[name] for name in names if name in manners}
+    for name in (*names, "thought_overlap_rate"):
+        if f"reference/{name}" in manners:
+            out[f"{name}_reference"] = manners[f"reference/{name}"]
+    return out
 
 
 def _interval(found) -> dict[str, Any]:
