@@ -10,6 +10,7 @@ import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.evaluation import statistics
+from mimesis_jax.losses import advantage
 from mimesis_jax.rollouts import play, router
 
 
@@ -23,7 +24,8 @@ class Opponent:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """success: [users, goals] in [0, 1], NaN where the user or the machine failed the episode.
+    """success: [users, goals] in [0, 1], NaN where the user or the machine failed the episode, or
+      the user was gone before the agent said anything.
     users: names, in row order. episodes: per user, in goal order."""
 
     users: tuple[str, ...]
@@ -71,7 +73,8 @@ def against(
 
 
 def _success(episode: types.Episode) -> float:
-    if not np.isfinite(episode.rewards).all():
+    # No reward at all: the user broke or left before the agent's first word, which tells nothing.
+    if not advantage.usable(episode.rewards):
         return float("nan")
     return float(episode.outcome.get("success", 0.0))
 
