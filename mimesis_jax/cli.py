@@ -45,20 +45,25 @@ writes  the run folder OUT (runs/NAME of the configuration when --out is not giv
 A run that was stopped goes on when the same command is given again.
 
 example: mimesis train --config thoughttrace --out runs/tt --config.base.steps=200
+         mimesis train --config agent_grpo --out runs/g2 --config.agent_grpo.steps=20
+                                    one stage, from the models of runs/demo (--config.start=RUN)
 """,
     "evaluate": """
 Measures a trained simulator or agent, as its configuration file says, without training anything.
 
 reads   the configuration file and the run that it names
-writes  the figures to OUT and to standard output as json
+writes  the figures to OUT/evaluate.json and to standard output
 
 example: mimesis evaluate --config evaluate --out runs/evaluate
+         mimesis evaluate --config evaluate --config.run=runs/demo --config.agents=start,grpo
 """,
     "chat": """
 A conversation at the terminal: you are the agent facing the simulated user, or the user facing the
-trained agent. An empty line or Ctrl-D ends it.
+trained agent. It says what is an act, what the other says and which tools answer; ? shows the words
+of the small world, Ctrl-D ends it.
 
-reads   RUN, the folder of a finished run, and what you type
+reads   RUN, the folder of a run of `mimesis demo` whose models are trained (or of a stage that was
+        begun from one), and what you type
 writes  standard output only
 
 example: mimesis chat runs/demo --as agent

@@ -114,7 +114,7 @@ def test_the_summary_has_every_figure(run):
         assert 0 <= low <= arm["mean"] <= high <= 1 and set(arm["by_user"]) == users
         assert len(users) == 9
     assert set(found["simulator"]["behaviour_rates"]) == set(behaviours.IDS)
-    assert found["quick"] is True and found["seconds"] == sum(found["phases"].values())
+    assert found["quick"] is True and found["seconds"] > 0.9 * sum(found["phases"].values())
     # What must hold of any run, however little it was trained.
     assert found["simulator"]["hash_start"] == found["simulator"]["hash_end"]
     assert found["simulator"]["thought_leak_rate"] == 0
@@ -126,14 +126,15 @@ def test_the_summary_has_every_figure(run):
 
 @slow
 def test_a_finished_run_is_read_not_run_again(home, run):
-    kept = (run / "summary.json").read_text()
+    kept = json.loads((run / "summary.json").read_text())
     before = lines(run / "metrics.jsonl")
     whole(demo(home, "whole"))
-    assert (run / "summary.json").read_text() == kept
+    again = json.loads((run / "summary.json").read_text())
+    assert without_time(again) == without_time(kept) and again["phases"] == kept["phases"]
     assert lines(run / "metrics.jsonl") == before
     after = lines(run / "events.jsonl")
-    again = max(i for i, line in enumerate(after) if line["event"] == "restart")
-    assert {line["event"] for line in after[again:]} == {"restart", "stop"}
+    begun_ = max(i for i, line in enumerate(after) if line["event"] == "restart")
+    assert {line["event"] for line in after[begun_:]} == {"restart", "stop"}
 
 
 @slow
