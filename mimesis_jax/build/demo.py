@@ -6,15 +6,12 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from mimesis_jax import types
-from mimesis_jax.build import measures, parts, stages, world
-from mimesis_jax.build.stages import source
+from mimesis_jax.build import measures, parts, sources, stages, world
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.desk import agent as scripted
@@ -107,11 +104,11 @@ class _Story:
         """Base, mid-training, thoughts, joint GRPO; then it is frozen and never written again."""
         made, train = self.world, self.stages.supervised
         settings = self.settings.supervised
-        lazily = _Sources(made)
+        lazily = sources.Sources(made)
         drilled = train("drill", self.cast.fresh(), lazily.drills(1.0), settings["drill"])
         base = train("base", drilled, lazily.base(), settings["base"])
         mid = train("user_midtrain", base, lazily.user("none"), settings["user_midtrain"])
-        thoughtful = train("user_thoughts", mid, lazily.user("sample"), settings["user_thoughts"])
+        thoughtful = train("user_thoughts", mid, lazily.thoughts(), settings["user_thoughts"])
         self.rules = measures.rule_judge(made, self.cast.spec, mid, self.settings.shape)
         rows = self.settings.evaluation.behaviour_rows
         self.before = self._measured(
@@ -143,7 +140,7 @@ class _Story:
     # --- the agents -----------------------------------------------------------------------------
 
     def _agents(self) -> None:
-        lazily = _Sources(self.world)
+        lazily = sources.Sources(self.world)
         train, settings = self.stages.supervised, self.settings.supervised
         start = train("agent_start", self.base, lazily.start(), settings["agent_start"])
         self.copying = self._measured("copying", lambda: {"copying": measures.copying(
@@ -328,68 +325,3 @@ def _beside(manners: dict[str, float]) -> dict[str, float]:
 
 def _interval(found) -> dict[str, Any]:
     return {"mean": found.mean, "ci95": [found.low, found.high]}
-
-
-class _Sources:
-    """Sources of each supervised stage; their rows are rendered only when the stage is run."""
-
-    def __init__(self, made: world.World):
-        self.made = made
-
-    def drills(self, weight: float) -> list:
-        return [
-            source(f"drill_{chair}", _Late(lambda c=chair: self.made.drill_trees()[c]), weight)
-            for chair in ("agent", "user")
-        ]
-
-    def base(self) -> list:
-        made = self.made
-        return [
-            source("agent", _Late(lambda: made.agent_trees(made.base)), 2.0),
-            source("user", _Late(lambda: made.user_trees(made.base, thinking="none")), 0.6),
-            source("thinking", _Late(lambda: made.user_trees(made.base, thinking="sample")), 0.6),
-            source(
-                "practice", _Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.4
-            ),
-            *self.drills(0.15),
-        ]
-
-    def user(self, thinking: str) -> list:
-        made = self.made
-        return [
-            source("plain", _Late(lambda: made.user_trees(made.user, thinking=thinking))),
-            source(
-                "practice", _Late(lambda: made.user_trees(made.practised, thinking=thinking)), 2.0
-            ),
-        ]
-
-    def model_user(self, name: str) -> list:
-        made = self.made
-        trees = _Late(lambda: made.user_trees(made.model_user(name), thinking="sample"))
-        return [source(name, trees)]
-
-    def start(self) -> list:
-        made = self.made
-        return [source("start", _Late(lambda: made.agent_trees(made.careless, noted=True)))]
-
-    def perfect(self) -> list:
-        made = self.made
-        return [source("perfect", _Late(lambda: made.agent_trees(made.perfect)))]
-
-
-class _Late(Sequence[types.Tree]):
-    """A list that is made when it is first read."""
-
-    def __init__(self, make):
-        self._make, self._made = make, None
-
-    def _list(self):
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def __len__(self) -> int:
-        return len(self._list())
-
-    def __getitem__(self, index):
-        return self._list()[index]

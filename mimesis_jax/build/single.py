@@ -55,10 +55,13 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     Writes, beside what every run folder has: tokenizer.json, models/STAGE (the frozen result),
     summary.json and report.html. Raises ConfigError and RunError before anything is written.
     """
-    if config.stage not in STAGES:
-        close = configs.nearest(config.stage, STAGES)
+    asked = config.get("stage", "")
+    if asked not in STAGES:
+        close = configs.nearest(asked, STAGES)
+        raise configs.ConfigError(f"config.stage={asked!r} is no stage; did you mean {close}?")
+    if "start" not in config:
         raise configs.ConfigError(
-            f"config.stage={config.stage!r} cannot be run alone; did you mean {close}?"
+            "config.start is missing: name the folder of the run to begin from"
         )
     start = begun.Begun(config.start)
     whole = merged(start.config, config)

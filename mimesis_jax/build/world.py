@@ -11,8 +11,9 @@ from mimesis_jax import types
 from mimesis_jax.chat import render, tokenizer
 from mimesis_jax.coach import template
 from mimesis_jax.desk import agent as scripted
-from mimesis_jax.desk import chance, drills, slots, subflows
+from mimesis_jax.desk import chance, drills, noise, slots, subflows
 from mimesis_jax.envs import desk, practice
+from mimesis_jax.evaluation import likelihood
 from mimesis_jax.rollouts import corpus
 from mimesis_jax.users import population
 
@@ -31,7 +32,8 @@ class Config:
     plain and with behaviours, controls and recall. model_user: for each model user of the
     evaluation. perfect: of the agent without mistakes. drills: of each chair. held_out: for the
     measures. value_weight: loss weight of slot values beside other tokens. notes: share of the
-    start agent's turns with a coach's note.
+    start agent's turns with a coach's note. reworded: share of user turns whose filler words vary
+    in the agent's rows.
     """
 
     base: int = 6000
@@ -45,6 +47,7 @@ class Config:
     held_out: int = 200
     value_weight: float = 4.0
     notes: float = 0.25
+    reworded: float = 0.5
 
 
 def _played(people: population.Population, first: int, count: int, q: float, seed: int):
@@ -139,8 +142,22 @@ class World:
         return [self._weighed(tree) for tree in trees if tree]
 
     def agent_trees(self, episodes, *, noted: bool = False) -> list[types.Tree]:
+        """The agent's rows; the users' wording is varied in them (desk.noise)."""
         notes = self.notes if noted else lambda episode: None
-        trees = (corpus.agent_tree(e, self.renderer, notes(e)) for e in episodes)
+        trees = []
+        for episode in episodes:
+            rng = chance.stream("noise", self.seed, *episode.key.episode)
+            said = noise.dialogue(episode.dialogue, rng, share=self.config.reworded)
+            varied = dataclasses.replace(episode, dialogue=said)
+            trees.append(corpus.agent_tree(varied, self.renderer, notes(episode)))
+        return [self._weighed(tree) for tree in trees if tree]
+
+    def unannotated_trees(self, episodes) -> list[types.Tree]:
+        """The user's rows as if no thought had been recorded: words after an empty thought."""
+        trees = (
+            likelihood.user_tree(likelihood.bare(e.dialogue), self.renderer, "empty")
+            for e in episodes
+        )
         return [self._weighed(tree) for tree in trees if tree]
 
     def drill_trees(self) -> dict[str, list[types.Tree]]:

@@ -57,7 +57,8 @@ def rate(config: Config, step: int, steps: int) -> float:
 
 
 def _transform(config: Config) -> optax.GradientTransformation:
-    # Norms, biases and decay rates (vectors) are not decayed, matrices are.
+    # Layers are stacked, so their matrices have three axes and are decayed; their vectors (norms,
+    # biases, decay rates) have two and are not, nor are the embedding and the head.
     return optax.chain(
         optax.clip_by_global_norm(config.clip),
         optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
