@@ -35,11 +35,14 @@ def get_config():
         rows = {"base": 160, "user": 60, "practice": 100, "model_user": 30, "perfect": 30}
         small.world.update({**rows, "drills": 40, "held_out": 12})
         small.evaluation.update({"goals": 2, "behaviour_rows": 1})
-        for name, steps in (("base", 24), ("user_thoughts", 40)):
-            small[name].update({"steps": steps, "save_every": 20})
+        steps = {"drill": 4, "base": 24, "user_midtrain": 4, "user_thoughts": 40}
+        steps |= {"model_user": 4, "agent_start": 8, "sft_perfect": 4}
+        for name, count in steps.items():
+            small[name].update({"steps": count, "save_every": 20})
             small[name].optimizer.lr = 1e-2
-        for name, steps, alpha in zip(parts.AGENTS, (8, 3, 2), (0.01, 0.1, 0.0)):
-            small[name].update({"steps": steps, "goals": 2, "copies": 4, "save_every": 2})
+        small.user_behaviours.update({"steps": 3, "copies": 2, "save_every": 2})
+        for name, count, alpha in zip(parts.AGENTS, (8, 3, 2), (0.01, 0.1, 0.0)):
+            small[name].update({"steps": count, "goals": 2, "copies": 4, "save_every": 2})
             small[name].loss.alpha = alpha
     return small
 '''
@@ -68,10 +71,9 @@ def home(tmp_path_factory):
     """A folder with the configuration; runs in it share their compiled programs."""
     path = tmp_path_factory.mktemp("build")
     (path / "mini.py").write_text(CONFIG)
-    before = jax.config.jax_disable_most_optimizations
     jax.config.update("jax_disable_most_optimizations", True)
     yield path
-    jax.config.update("jax_disable_most_optimizations", before)
+    jax.config.update("jax_disable_most_optimizations", False)
     compiles.compile_cache(None)
 
 

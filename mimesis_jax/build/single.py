@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import begun, demo, evaluate, measures, parts, stages, world
+from mimesis_jax.build import begun, demo, evaluate, measures, parts, sources, stages, world
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.envs import desk, practice
@@ -143,10 +143,8 @@ def _agent(room: _Room, name: str) -> dict[str, Any]:
 
 def _perfect(room: _Room, name: str) -> dict[str, Any]:
     """Supervised training on the dialogues of the agent without mistakes."""
-    start, made = room.given("agent_start"), room.cast.world
-    rows = [] if room.run.done(name) else made.agent_trees(made.perfect)
-    sources = [stages.source("perfect", rows)]
-    trained = room.stages.supervised(name, start, sources, room.settings.supervised[name])
+    start, rows = room.given("agent_start"), sources.Sources(room.cast.world).perfect()
+    trained = room.stages.supervised(name, start, rows, room.settings.supervised[name])
     return _compared(room, name, start, trained)
 
 
