@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import small_desk
+from small_desk import quick_compiles  # noqa: F401 - acts by being here
 
 from mimesis_jax.chat.tokenizer import END
 from mimesis_jax.coach import template

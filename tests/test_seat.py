@@ -8,6 +8,7 @@ import pytest
 import small_desk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_desk import quick_compiles  # noqa: F401 - acts by being here
 
 from mimesis_jax import types
 from mimesis_jax.chat import render, tokenizer

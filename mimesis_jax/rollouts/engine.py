@@ -39,6 +39,8 @@ class Config:
             raise ValueError(f"slots, block and length must be positive: {self}")
         if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"buckets {self.buckets} must be ascending lengths")
+        if list(self.rows) != sorted(set(self.rows)) or min(self.rows, default=1) < 1:
+            raise ValueError(f"rows {self.rows} must be ascending numbers of slots, from 1 on")
 
 
 def _fitting(sizes: Sequence[int], wanted: int) -> int:

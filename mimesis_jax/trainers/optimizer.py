@@ -88,7 +88,7 @@ def apply(state: State, grads, lr, config: Config) -> tuple[State, jax.Array]:
 
     A gradient that is not finite changes nothing but the `skipped` counter.
     """
-    norm = optax.global_norm(grads)
+    norm = optax.tree.norm(grads)
     good = jnp.isfinite(norm)
     safe = jax.tree.map(lambda g: jnp.where(good, g, 0.0), grads)
     updates, moments = _transform(config).update(safe, state.moments, state.params)
