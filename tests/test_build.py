@@ -112,9 +112,12 @@ def test_the_summary_has_every_figure(run):
     assert set(found["agent"]) == arms
     users = {*population.EVALUATION, *population.MODEL_USERS}
     for arm in found["agent"].values():
+        assert set(arm["by_user"]) == users and len(users) == 9
         low, high = arm["ci95"]
-        assert 0 <= low <= arm["mean"] <= high <= 1 and set(arm["by_user"]) == users
-        assert len(users) == 9
+        assert 0 <= low <= high <= 1
+        # These model users hardly speak, and of nothing but malformed replies there is no mean.
+        assert all(0 <= arm["by_user"][name] <= 1 for name in population.EVALUATION)
+        assert arm["mean"] is None or low <= arm["mean"] <= high
     assert set(found["simulator"]["behaviour_rates"]) == set(behaviours.IDS)
     assert found["quick"] is True and found["seconds"] > 0.9 * sum(found["phases"].values())
     # What must hold of any run, however little it was trained.

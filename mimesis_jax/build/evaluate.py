@@ -65,7 +65,7 @@ def evaluate(config: ConfigDict, out: Path) -> dict[str, Any]:
         found |= told(matrix(cast, params, opponents(cast, run)))
     if chosen.simulator:
         found |= simulator(cast, run)
-    found["seconds"] = time.monotonic() - since
+    found = disk.plain(found | {"seconds": time.monotonic() - since})
     disk.write(out / "evaluate.json", found)
     return found
 
