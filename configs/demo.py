@@ -50,7 +50,7 @@ def get_config():
             "drills": 3000,
             "held_out": 200,
             "value_weight": 3.0,  # loss weight of slot values beside other tokens
-            "reworded": 0.5,  # of user turns in the agent's rows, their filler words
+            "reworded": 0.0,  # of user turns in the agent's rows, their filler words
             "notes": 0.25,  # share of the start agent's turns that carry a coach's note
         }
     )

@@ -47,7 +47,7 @@ class Config:
     held_out: int = 200
     value_weight: float = 4.0
     notes: float = 0.25
-    reworded: float = 0.5
+    reworded: float = 0.0
 
 
 def _played(people: population.Population, first: int, count: int, q: float, seed: int):

@@ -15,8 +15,8 @@ import numpy as np
 from mimesis_jax.desk import phrases, slots, subflows
 from mimesis_jax.types import Dialogue, Turn
 
-FILLERS = tuple(sorted(phrases.words(phrases.TRAINING)))
 KEPT = frozenset({*slots.SLOT_OF, *slots.VALUES, *subflows.SUBFLOWS})
+FILLERS = tuple(sorted(phrases.words(phrases.TRAINING) - KEPT))
 
 
 def dialogue(turns: Sequence[Turn], rng: np.random.Generator, *, share: float = 0.5) -> Dialogue:
