@@ -175,10 +175,13 @@ def difficulty(agent: types.Respond, simulator: types.Respond, goals: int) -> di
     }
     result = cross.against(agent, rooms, desk.DeskGym, stream=STREAM_GAP)
     rows = dict(zip(result.users, result.success, strict=True))
-    out: dict[str, Any] = {name: float(np.nanmean(row)) for name, row in rows.items()}
-    ci = {}
+    out: dict[str, Any] = {name: cross.mean(row) for name, row in rows.items()}
+    ci: dict[str, Any] = {}
     for name in ("simulator", "assistant"):
         there = np.isfinite(rows["reference"]) & np.isfinite(rows[name])
+        if not there.any():
+            out[f"gap_{name}"], ci[f"gap_{name}"] = float("nan"), None
+            continue
         gap = realism.difficulty_gap(
             rows["reference"][there], rows[name][there], np.flatnonzero(there).tolist()
         )

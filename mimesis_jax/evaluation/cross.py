@@ -36,8 +36,9 @@ class Result:
         """(name, value): mean over users of their mean success, its interval (bootstrap over
         goals), and the mean of each user."""
         interval = _interval(self.success)
-        by_user = np.nanmean(self.success, axis=1)
-        yield "mean", float(by_user.mean())
+        # A user with whom nothing could be scored is not a number, and not part of the mean.
+        by_user = np.array([mean(row) for row in self.success])
+        yield "mean", mean(by_user)
         yield "ci95", [interval.low, interval.high]
         yield "by_user", {n: float(v) for n, v in zip(self.users, by_user, strict=True)}
 
@@ -79,6 +80,12 @@ def _success(episode: types.Episode) -> float:
     return float(episode.outcome.get("success", 0.0))
 
 
+def mean(values: np.ndarray) -> float:
+    """The mean of the finite values; not a number where there is none."""
+    there = values[np.isfinite(values)]
+    return float(there.mean()) if there.size else float("nan")
+
+
 def paired(a: Result, b: Result) -> statistics.Interval:
     """Interval of the mean difference a - b over the same users and goals."""
     if a.users != b.users or a.success.shape != b.success.shape:
@@ -90,4 +97,6 @@ def _interval(values: np.ndarray) -> statistics.Interval:
     """Of values [users, goals]; those that are missing are left out. Clustered by goal."""
     clusters = np.tile(np.arange(values.shape[1]), values.shape[0])
     there = np.isfinite(values.ravel())
+    if not there.any():  # nothing could be scored: no number, and no error either
+        return statistics.Interval(float("nan"), float("nan"), float("nan"))
     return statistics.mean_ci(values.ravel()[there], clusters[there])
