@@ -7,7 +7,7 @@ reads   start: the folder of a run of `mimesis demo` (runs/demo; --config.start=
 writes  the run folder; in it models/agent_grpo, the frozen result, and
         summary.json and report.html: the agent before and after, judged with
         the users that the start run has
-time    on two cores about 2.5 s a step, and half a minute to judge both agents
+time    on two cores 2.6 s a step, and a quarter of a minute to judge both agents
 """
 
 from pathlib import Path

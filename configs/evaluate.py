@@ -8,7 +8,7 @@ reads   run: the folder of a run of `mimesis demo` (or of a stage that was begun
         agents: start, grpo, csd, grpo_assistant_user, sft_perfect, ceiling (the scripted agent
         without mistakes), or folders of stage runs; the paired differences are from the first
 writes  evaluate.json in OUT, and the same to standard output; nothing is trained
-time    on two cores two or three minutes for everything
+time    on two cores about a minute for everything
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ reads   start: the folder of a run of `mimesis demo` (runs/demo; --config.start=
 writes  the run folder; in it models/sft_perfect, the frozen result, and
         summary.json and report.html: the agent before and after, judged with
         the users that the start run has
-time    on two cores a minute or two
+time    on two cores half a minute, judging both agents included
 """
 
 from pathlib import Path

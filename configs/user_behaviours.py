@@ -6,7 +6,7 @@ reads   start: the folder of a run of `mimesis demo` (runs/demo; --config.start=
         one) that has trained user_midtrain and user_thoughts; its sizes, world and seats are kept
 writes  the run folder; in it models/user_behaviours, the frozen result, and
         summary.json and report.html: the behaviours before and after, and manners
-time    on two cores about 5 s a step, and half a minute to judge before and after
+time    on two cores 2.9 s a step, and a quarter of a minute to judge before and after
 """
 
 from pathlib import Path
