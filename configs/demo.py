@@ -16,7 +16,7 @@ def agent(steps, alpha):
     return ConfigDict(
         {
             "steps": steps,
-            "goals": 12,
+            "goals": 16,
             "copies": 8,
             "updates": 2,
             "csd_updates": 1,
@@ -42,7 +42,7 @@ def get_config():
         {
             "base": 6000,  # dialogues of all six training families, both chairs learn
             "careful": 0.5,  # share of them with an agent that makes no mistakes
-            "start_q": 0.9,  # how often the agent that the start imitates is right
+            "start_q": 0.8,  # how often the agent that the start imitates is right
             "user": 2000,  # of the third that the simulator is trained on
             "practice": 2500,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
@@ -55,11 +55,11 @@ def get_config():
         }
     )
     config.drill = supervised(120, 3e-3)
-    config.base = supervised(900, 3e-3)
+    config.base = supervised(1000, 3e-3)
     config.user_midtrain = supervised(50, 1e-3)
-    config.user_thoughts = supervised(250, 1e-3)
+    config.user_thoughts = supervised(300, 1e-3)
     config.model_user = supervised(130, 1e-3)
-    config.agent_start = supervised(60, 7e-4)
+    config.agent_start = supervised(100, 1e-3)
     config.sft_perfect = supervised(80, 7e-4)
     config.user_behaviours = ConfigDict(
         {

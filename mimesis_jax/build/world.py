@@ -38,7 +38,7 @@ class Config:
 
     base: int = 6000
     careful: float = 0.5
-    start_q: float = 0.9
+    start_q: float = 0.8
     user: int = 2000
     practice: int = 1500
     model_user: int = 1200
