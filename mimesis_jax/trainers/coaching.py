@@ -65,7 +65,7 @@ def coached(
     free = tree.column(trees, "weight") > 0
     has = np.isfinite(teacher) & free
     gap = np.where(has, teacher - student, 0.0)
-    gate = 1.0 / (1.0 + np.exp(-np.clip(beta * gap, -60, 60)))
+    gate = _gate(gap, beta)
     sampler = tree.column(trees, "old_logp")
     out = tree.carry(trees, old_logp=student, gate=np.where(has, gate, 0.0), coached=has)
     turns = sum(len(said) for said in notes)
@@ -114,4 +114,9 @@ def probes(
 def _gates(spec, params, trees, notes, renderer, shape, beta, temperature) -> np.ndarray:
     student, teacher = _differences(spec, params, trees, notes, renderer, shape, temperature)
     has = np.isfinite(teacher)
-    return 1.0 / (1.0 + np.exp(-np.clip(beta * (teacher - student)[has], -60, 60)))
+    return _gate((teacher - student)[has], beta)
+
+
+def _gate(gap: np.ndarray, beta: float) -> np.ndarray:
+    """losses.csd.gate of l_T - l_S on the host, where each length would be a program of its own."""
+    return 1.0 / (1.0 + np.exp(-np.clip(beta * gap, -60, 60)))
