@@ -27,8 +27,10 @@ ROOMS = {  # third-party package -> the rooms that may import it (architecture.m
     "optax": {"trainers"},
     "ml_collections": {"config"},
     "jinja2": {"report"},
+    "openai": {"remote"},
+    "httpx": {"remote"},
 }
-TEXT_ONLY = {"users", "envs", "coach", "desk"}  # they see text: no arrays on a device
+TEXT_ONLY = {"users", "envs", "coach", "desk", "remote"}  # they see text: no arrays on a device
 
 
 def floors(text: str) -> dict[str, int]:
