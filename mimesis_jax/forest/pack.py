@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mimesis_jax.forest import fill, order, rows, tree
+from mimesis_jax.forest import fill, order, rows, share, tree
 from mimesis_jax.forest.shape import Shape
 from mimesis_jax.types import Forest, Tree
 
@@ -33,24 +33,47 @@ class Packed:
     origin: list[np.ndarray]
 
 
-def pack(trees: Sequence[Tree], shape: Shape) -> Packed:
+def pack(
+    trees: Sequence[Tree],
+    shape: Shape,
+    *,
+    names: Sequence[str] | None = None,
+    shared: bool = False,
+) -> Packed:
     """Pack trees into as many micro-batches of exactly `shape` as they need.
 
     A tree bigger than a row is cut: the parts begin with copies of their ancestors that score
-    nothing. Raises ValueError, naming tree and turn, for an empty segment, a child before its
-    parent, a scored root token, a path longer than a row, a segment with more scored tokens than a
-    row has room for, and a tree that nests its forks deeper than there are slots.
+    nothing.
+    names: what errors call each tree, for example its episode ("tree 0", "tree 1", ... when None).
+    shared: trees that begin with the same unscored tokens (the copies of a goal) compute them once
+      a row, see `share`; `origin` still numbers the scored tokens of `trees` as given.
+
+    Raises ValueError, naming tree and turn, for an empty segment, a child before its parent, a
+    scored root token, a path longer than a row, a segment with more scored tokens than a row has
+    room for, and a tree that nests its forks deeper than there are slots.
     """
+    called = [f"tree {number}" for number in range(len(trees))] if names is None else names
+    if len(called) != len(trees):
+        raise ValueError(f"{len(called)} names for {len(trees)} trees: give one each")
+    numbers = None
+    if shared:
+        for one, name in zip(trees, called, strict=True):
+            tree.check(one, name)
+        joined = share.join(trees, shape, called)
+        trees, called, numbers = joined.trees, joined.names, joined.numbers
     placed: list[tuple[int, order.Block]] = []  # with the number of their tree's first segment
     first = 0
-    for number, one in enumerate(trees):
-        placed.extend((first, block) for block in blocks(one, shape, number))
+    for one, name in zip(trees, called, strict=True):
+        placed.extend((first, block) for block in blocks(one, shape, name))
         first += len(one)
     if not placed:
         return Packed([], [])
     chosen = rows.assign([block for _, block in placed], shape)
     parts = [part for one in trees for part in one]
-    return Packed(*fill.arrays(parts, placed, chosen, shape))
+    forests, origin = fill.arrays(parts, placed, chosen, shape)
+    if numbers is not None and len(numbers):
+        origin = [np.where(o == fill.NONE, fill.NONE, numbers[o]) for o in origin]
+    return Packed(forests, origin)
 
 
 def gather(values: Sequence[Any], packed: Packed) -> np.ndarray:
@@ -67,13 +90,13 @@ def gather(values: Sequence[Any], packed: Packed) -> np.ndarray:
     return out
 
 
-def blocks(one: Tree, shape: Shape, number: int = 0) -> list[order.Block]:
+def blocks(one: Tree, shape: Shape, name: str = "tree 0") -> list[order.Block]:
     """A tree's blocks, one for each root, or several where it had to be cut for `shape`.
 
-    `length` and `learned` of a Block say how much of a row it takes. `number` names the tree in
-    errors (see `pack`).
+    `length` and `learned` of a Block say how much of a row it takes. `name`: what errors
+    call the tree (see `pack`).
     """
-    tree.check(one, number)
+    tree.check(one, name)
     lengths = [len(part.ids) for part in one]
     parents = [part.parent for part in one]
     scored = [int(np.count_nonzero(part.scored)) for part in one]
@@ -88,7 +111,7 @@ def blocks(one: Tree, shape: Shape, number: int = 0) -> list[order.Block]:
         if block.length <= shape.length and block.learned <= shape.learned:
             found.append(block)
             continue
-        _limits(one, group, lengths, scored, shape, number)
+        _limits(one, group, lengths, scored, shape, name)
         found.extend(
             order.layout(lengths, parents, scored, part, own, shape.chunk)
             for part, own in order.cuts(
@@ -98,26 +121,26 @@ def blocks(one: Tree, shape: Shape, number: int = 0) -> list[order.Block]:
     for block in found:
         if block.slots > shape.slots:
             raise ValueError(
-                f"tree {number} nests its forks so that {block.slots} state slots are needed, the"
+                f"{name} nests its forks so that {block.slots} state slots are needed, the"
                 f" shape has {shape.slots}: raise slots to {block.slots}, or fork less deeply"
             )
     return found
 
 
-def _limits(one, group, lengths, scored, shape: Shape, number: int) -> None:
+def _limits(one, group, lengths, scored, shape: Shape, name: str) -> None:
     """Raise where cutting cannot help: a path longer than a row, a segment scoring too much."""
     depth: dict[int, int] = {}
     for i in group:
         depth[i] = depth.get(one[i].parent, 0) + lengths[i]
         if depth[i] > shape.length:
             raise ValueError(
-                f"tree {number}, turn {one[i].turn}: the path to the end of segment {i} is"
+                f"{name}, turn {one[i].turn}: the path to the end of segment {i} is"
                 f" {depth[i]} tokens long (the segment itself {lengths[i]}), a row has"
                 f" {shape.length}: raise length to {-(-depth[i] // shape.chunk) * shape.chunk} or"
                 " leave earlier turns out"
             )
         if scored[i] > shape.learned:
             raise ValueError(
-                f"tree {number}, turn {one[i].turn}: segment {i} scores {scored[i]} tokens, a row"
+                f"{name}, turn {one[i].turn}: segment {i} scores {scored[i]} tokens, a row"
                 f" takes {shape.learned}: raise learned to {scored[i]} or split the segment"
             )

@@ -104,10 +104,10 @@ def path(tree: Tree, i: int) -> Path:
     return Path(ids, len(ids) - len(tree[i]) + np.flatnonzero(tree[i].scored))
 
 
-def check(tree: Tree, number: int = 0) -> None:
-    """Raise ValueError, naming tree and segment, where a tree cannot be trained on."""
+def check(tree: Tree, name: str = "tree 0") -> None:
+    """Raise ValueError, calling the tree `name` and naming the turn, where it cannot be trained."""
     for i, part in enumerate(tree):
-        where = f"tree {number}, segment {i} (turn {part.turn})"
+        where = f"{name}, segment {i} (turn {part.turn})"
         if len(part.ids) == 0:
             raise ValueError(f"{where} is empty (0 tokens, 1 needed): leave the segment out")
         if not -1 <= part.parent < i:

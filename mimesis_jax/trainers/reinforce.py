@@ -75,16 +75,19 @@ def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Conf
 
 
 def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pack.Shape,
-           loss: Loss, lr: float, config: optimizer.Config):  # fmt: skip
+           loss: Loss, lr: float, config: optimizer.Config,
+           names: Sequence[str] | None = None):  # fmt: skip
     """One update on trees whose advantage, gate, coached and old_logp columns are set.
 
     Trees in which no token has weight or, with alpha > 0, is coached are left out (a group without
-    variance costs plain GRPO no forward). Returns (state, metrics).
+    variance costs plain GRPO no forward); prompts that trees have in common are computed once a
+    row. names: what errors call the trees, for example their episodes. Returns (state, metrics).
     """
-    live = [t for t in trees if any(_learned(s, loss.alpha) for s in t)]
+    live = [i for i, t in enumerate(trees) if any(_learned(s, loss.alpha) for s in t)]
     if not live:
         return state, {"trained_trees": 0}
-    forests = pack.pack(live, shape).forests
+    called = [f"tree {i}" if names is None else names[i] for i in live]
+    forests = pack.pack([trees[i] for i in live], shape, names=called, shared=True).forests
     totals = {
         "policy": np.float32(max(1e-9, sum(float(np.sum(f.weight)) for f in forests))),
         "csd": np.float32(max(1e-9, sum(float(np.sum(f.coached)) for f in forests))),
