@@ -24,7 +24,8 @@ class Piece:
       `plain` where nothing is private. head: ids of `line` that are header.
     private: whether `line` may differ from `plain`, so that it lies on a branch.
     weight: loss weight of what follows the header; 0 is not learned.
-    note: ids of the note before the reply, or none.
+    note: ids of the note before the reply, or none. tail: ids at the end of `line` that nobody
+      says (what stands between two turns), which are never learned.
     """
 
     turn: int
@@ -36,6 +37,7 @@ class Piece:
     private: bool = False
     weight: float = 0.0
     note: np.ndarray | None = None
+    tail: int = 0
 
 
 def grow(pieces: Sequence[Piece], history: History, note_kind: str) -> types.Tree:
@@ -51,7 +53,7 @@ def grow(pieces: Sequence[Piece], history: History, note_kind: str) -> types.Tre
     def add(ids, parent, piece, kind, head=0, weight=0.0, learned=False, note=0):
         scored = np.zeros(len(ids), bool)
         if learned:
-            scored[note + head :] = True
+            scored[note + head : len(ids) - piece.tail] = True
         segments.append(
             types.segment(ids, parent, scored=scored, weight=weight, turn=piece.turn, kind=kind)
         )

@@ -29,17 +29,22 @@ class Coached:
     teacher: np.ndarray
 
 
-def teacher(tree: types.Tree, notes: Mapping[int, np.ndarray]) -> Coached:
+def teacher(
+    tree: types.Tree,
+    notes: Mapping[int, np.ndarray],
+    markers: tuple[int, ...] = (AGENT, USER),
+) -> Coached:
     """Add a teacher branch for each noted reply: note, the same header, the same sampled reply.
 
     notes: turn (Segment.turn) -> ids of its note message; an empty note makes a branch that must
-    score exactly as the student does. The branch forks where the reply's header begins; a segment
+    score exactly as the student does. markers: ids that a reply's header begins with. The branch
+    forks where the last of them stands before the first scored token; a segment
     that holds earlier tokens too is split there. Raises ValueError where a noted turn has no
     scored reply, or more than one segment of it.
     """
     parts = list(tree)
     for turn in notes:
-        _split(parts, turn)
+        _split(parts, turn, markers)
     start = np.cumsum([0] + [int(np.count_nonzero(part.scored)) for part in parts])
     total, students, teachers = int(start[-1]), [], []
     for turn, note in notes.items():
@@ -74,12 +79,12 @@ def _reply(parts: list[types.Segment], turn: int) -> int:
     return found[0]
 
 
-def _split(parts: list[types.Segment], turn: int) -> None:
+def _split(parts: list[types.Segment], turn: int, markers: tuple[int, ...]) -> None:
     """Split the reply's segment, in place, so that it starts with the reply's header."""
     i = _reply(parts, turn)
     part = parts[i]
     first = int(np.flatnonzero(part.scored)[0])
-    marks = np.flatnonzero(np.isin(part.ids[:first], (AGENT, USER)))
+    marks = np.flatnonzero(np.isin(part.ids[:first], markers))
     if not len(marks):
         raise ValueError(
             f"turn {turn}: no role marker before its first scored token in its segment"

@@ -1,28 +1,22 @@
-"""The one renderer of the small family: turns to ids for training and for sampling, and back.
+"""The one renderer: turns to ids for training and for sampling, and back, in any chat family.
 
-A turn is `<|author|> text <|end|>`; private text lies between the role marker and the text as
-`<think> thought </think>`; a coach's note is a message of its own, `<|note|> text <|end|>`. What
+A turn is an opening, text, and an end; private text lies between the opening and the text as a
+thought; a coach's note is a turn of its own. families.py says how each family writes these. What
 was sampled is never tokenised again: public history is sliced from the sampled ids.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.chat import branches, coached, grammar, tokenizer
+from mimesis_jax.chat import branches, coached, families, grammar, script, tokenizer, tools
 from mimesis_jax.chat.grammar import Thinking
-
-MARKERS: dict[types.Author, int] = {
-    "system": tokenizer.SYSTEM,
-    "user": tokenizer.USER,
-    "agent": tokenizer.AGENT,
-    "tool": tokenizer.TOOL,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,60 +41,168 @@ class Parsed:
 
 @dataclasses.dataclass(frozen=True)
 class Renderer:
-    """Turns to ids and back. thinking is "sample" (or True), "empty", or "none" (or False)."""
+    """Turns to ids and back. thinking is "sample" (or True), "empty", or "none" (or False).
+
+    tokenizer: of the model. family: how its dialogues are written. tools: what the first system
+    turn says about the tools there are (tools.preamble), None without tools.
+    """
 
     tokenizer: tokenizer.Tokenizer
+    family: families.Family = families.SMALL
+    tools: tools.Preamble | None = None
+
+    # --- marks ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _script(self) -> script.Script:
+        return script.Script(self.tokenizer)
+
+    @functools.cached_property
+    def _end(self) -> int:
+        return self._script.id(self.family.end)
+
+    @functools.cached_property
+    def _leave(self) -> int:
+        return self._script.id(self.family.leave)
+
+    @functools.cached_property
+    def _after(self) -> np.ndarray:
+        return self._script.ids(self._script.trusted(self.family.after))
+
+    @functools.cached_property
+    def _marks(self) -> grammar.Marks:
+        closers = dict.fromkeys((self._end, self._leave, *map(self._script.id, self.family.stops)))
+        return grammar.Marks(
+            tuple(closers),
+            self.think_close,
+            frozenset(self.tokenizer.specials.values()),
+            frozenset(map(self._script.id, self.family.marks)),
+        )
 
     @property
     def think_close(self) -> int:
-        """The id that closes a thought."""
-        return tokenizer.THINK_END
+        """The id that closes a thought, -1 where the family has no thoughts."""
+        return self._script.id(self.family.think_end) if self.family.think else -1
 
     def stops(self, author: types.Author) -> tuple[int, ...]:
         """Ids that end a reply of this author."""
-        return grammar.CLOSERS if author == "user" else (tokenizer.END,)
+        own = [self._end, *([self._leave] if author == "user" else [])]
+        return tuple(dict.fromkeys([*own, *map(self._script.id, self.family.stops)]))
+
+    # --- one turn -------------------------------------------------------------------------------
 
     def header(self, author: types.Author, thinking: bool | Thinking) -> np.ndarray:
-        """[h] int32 ids fed before sampling: the role marker, then the thought's opening
-        ("sample"), a whole empty thought ("empty"), or nothing ("none")."""
-        return _ids(grammar.header(MARKERS[author], grammar.mode(thinking)))
+        """[h] int32 ids fed before sampling: the role's opening, then the thought's ("sample"), a
+        whole empty thought ("empty"), or nothing ("none").
+
+        Raises ValueError for an unknown mode, and for thoughts in a family that has none.
+        """
+        mode, family = grammar.mode(thinking), self.family
+        if mode != "none" and not family.think:
+            raise ValueError(f"{family.name} has no thoughts: thinking {mode!r} must be 'none'")
+        thought = {"sample": "".join(family.think[:1]), "empty": family.nothing, "none": ""}[mode]
+        return self._script.ids(self._script.trusted(family.opens[author] + thought))
+
+    def opening(self, turns: Sequence[types.Turn]) -> np.ndarray:
+        """[n] int32 ids before the first turn of a dialogue: the family's start, and the system
+        turn that a dialogue without one gets. Empty in the small family."""
+        items = self._script.trusted(self.family.start)
+        known = self.family.system is not None or self.tools is not None
+        if known and not (turns and turns[0].author == "system"):
+            text = self.family.preface + (self.family.system or "")
+            text = text if self.tools is None else self.tools.alone
+            items += self._script.trusted(
+                self.family.opens["system"] + text + self.family.end + self.family.after
+            )
+        return self._script.ids(items)
+
+    def turns(
+        self, turns: Sequence[types.Turn], *, first: bool = False, left: bool = False
+    ) -> list[np.ndarray]:
+        """Ids [n] int32 of each turn's public form, as the trunk takes it; thoughts are not read.
+
+        first: they begin the dialogue (`opening` stands before them). left: the user ends the
+        conversation with the last one. Neighbouring results of tools share a turn in some families,
+        so a run of turns must be given at once.
+        """
+        authors: list[types.Author | None] = [None, *(turn.author for turn in turns), None]
+        found = []
+        for n, turn in enumerate(turns):
+            shared = self.family.grouped and turn.author == "tool"
+            items: list[script.Item] = []
+            if not (shared and authors[n] == "tool"):
+                items += self._script.trusted(self.family.opens[turn.author])
+            items += self._text(turn, first and n == 0)
+            if not (shared and authors[n + 2] == "tool"):
+                items += [self._closer(turn, left and n == len(turns) - 1)]
+                items += self._script.trusted(self.family.after)
+            found.append(self._script.ids(items))
+        return found
 
     def turn(self, turn: types.Turn, *, left: bool = False) -> np.ndarray:
-        """[n] int32 ids of a turn's public form, as the trunk takes it; its thought is not read.
-
-        left: the user ends the conversation with this turn.
-        """
-        text = self.tokenizer.encode(turn.public)
-        return _ids([MARKERS[turn.author], *text, _closer(turn, left)])
+        """[n] int32 ids of one turn that neither begins the dialogue nor has a neighbour of its
+        kind, see `turns`."""
+        return self.turns([turn], left=left)[0]
 
     def line(self, turn: types.Turn, thinking: bool | Thinking, *, left: bool = False):
         """The turn as its own chair says it: ids [n] int32, and how many of them are header.
 
         In "sample" mode a turn without a recorded thought (None) gets the empty header, while an
-        empty thought ("") is one that is closed at once, by a token that is learned.
+        empty thought ("") is one that is closed at once, by tokens that are learned.
         """
+        said, head = self._said(turn, thinking, left=left)
+        return np.concatenate([said, self._after]), head
+
+    def _said(self, turn: types.Turn, thinking: bool | Thinking, *, left: bool):
+        """`line` without what stands between turns."""
         mode = grammar.mode(thinking)
         if mode == "sample" and turn.private is None:
             mode = "empty"
-        head = grammar.header(MARKERS[turn.author], mode)
-        thought: list[int] = []
+        header = self.header(turn.author, mode)
+        items: list[script.Item] = []
         if mode == "sample":
-            thought = [*self.tokenizer.encode(turn.private or ""), tokenizer.THINK_END]
-        text = self.tokenizer.encode(turn.public)
-        return _ids([*head, *thought, *text, _closer(turn, left)]), len(head)
+            thought = turn.private or ""
+            strip = {"none": None, "lead": "\n", "all": " \n\t\r"}[self.family.trim]
+            items = [thought.strip(strip) if strip else thought]
+            items += self._script.trusted("".join(self.family.think[1:]))
+        items += [*self._text(turn, False), self._closer(turn, left)]
+        return np.concatenate([header, self._script.ids(items)]), len(header)
+
+    def _text(self, turn: types.Turn, first: bool) -> list[script.Item]:
+        """What a turn says, between its opening and its end."""
+        text = turn.public.strip() if self.family.trim == "all" else turn.public
+        if turn.author == "tool":
+            before, after = map(self._script.trusted, self.family.result)
+            return [*before, tools.result(self.family.calls, text), *after]
+        if turn.author == "system" and first:
+            if self.tools is None:
+                return [*self._script.trusted(self.family.preface), text]
+            before, after = map(self._script.trusted, (self.tools.before, self.tools.after))
+            return [*before, text, *after]
+        if turn.author == "agent" and turn.only == "agent":
+            return self._script.marked(text, self.family.marks)
+        return [text]
 
     def note(self, text: str) -> np.ndarray:
         """[n] int32 ids of a coach's note as a message; an empty note is no message at all."""
         if not text:
-            return _ids([])
-        return _ids([tokenizer.NOTE, *self.tokenizer.encode(text), tokenizer.END])
+            return self._script.ids([])
+        opening = self._script.trusted(self.family.opens["note"])
+        return np.concatenate([self._script.ids([*opening, text, self._end]), self._after])
 
-    def parse(self, ids: Sequence[int], thinking: bool | Thinking) -> Parsed:
+    # --- sampled replies ------------------------------------------------------------------------
+
+    def parse(
+        self, ids: Sequence[int], thinking: bool | Thinking, author: types.Author = "user"
+    ) -> Parsed:
         """Read sampled ids [n] (without the header); what is broken is said, never repaired."""
-        parts = grammar.split(ids, grammar.mode(thinking))
-        text = self.tokenizer.decode(ids[parts.utterance])
+        parts = grammar.split(ids, grammar.mode(thinking), self._marks)
+        text = self._shown(ids[parts.utterance])
+        text = {"none": text, "lead": text.lstrip("\n"), "all": text.strip()}[self.family.trim]
         private = None if parts.thought is None else self.tokenizer.decode(ids[parts.thought])
-        left = parts.closer == tokenizer.LEAVE
+        if private is not None and self.family.trim != "none":
+            private = private.strip("\n") if self.family.trim == "lead" else private.strip()
+        left = parts.closer == self._leave and author == "user"
         silent = not text.strip() and not left
         fault = parts.fault or ("empty" if silent else None)
         return Parsed(text, private, left, fault)
@@ -108,27 +210,60 @@ class Renderer:
     def continuation(
         self, author: types.Author, ids: Sequence[int], thinking: bool | Thinking
     ) -> np.ndarray:
-        """[n] int32 public ids that the trunk takes after a reply was sampled: the role marker, the
-        utterance sliced from the sampled ids [m], and its end, added where it is missing.
+        """[n] int32 public ids that the trunk takes after a reply was sampled: the role's opening,
+        the utterance sliced from the sampled ids [m] without the white space that the family trims,
+        its end, added where it is missing, and what stands before the next turn.
 
         A broken reply gives its public part up to the first stray special token, so that neither a
         thought nor a forged turn reaches the other chair. All of these ids are context: weight 0.
         """
-        parts = grammar.split(ids, grammar.mode(thinking))
-        closer = tokenizer.END if parts.closer is None else parts.closer
-        return _ids([MARKERS[author], *ids[parts.utterance], closer])
+        parts = grammar.split(ids, grammar.mode(thinking), self._marks)
+        left = parts.closer == self._leave and author == "user"
+        closer = self._leave if left else self._end
+        opening = self._script.ids(self._script.trusted(self.family.opens[author]))
+        said = np.asarray([*self._trimmed(ids[parts.utterance]), closer], np.int32)
+        return np.concatenate([opening, said, self._after])
 
     def missing_end(self, ids: Sequence[int]) -> np.ndarray:
-        """[0 or 1] int32: the end id where sampled ids [n] lack one (they stay on the trunk)."""
-        closed = len(ids) > 0 and int(ids[-1]) in grammar.CLOSERS
-        return _ids([] if closed else [tokenizer.END])
+        """[n] int32: what the line takes after sampled ids [m] that stay on it: the end id where
+        they lack one, and what stands before the next turn."""
+        closed = len(ids) > 0 and int(ids[-1]) in self._marks.closers
+        end = np.asarray([] if closed else [self._end], np.int32)
+        return np.concatenate([end, self._after])
 
     def retokenised(self, ids: Sequence[int], thinking: bool | Thinking) -> bool:
         """Whether a text server, which sends text and tokenises it again, would have fed other ids
         than the utterance sampled in ids [n]."""
-        parts = grammar.split(ids, grammar.mode(thinking))
-        sampled = [int(i) for i in ids[parts.utterance]]
-        return self.tokenizer.encode(self.tokenizer.decode(sampled)).tolist() != sampled
+        parts = grammar.split(ids, grammar.mode(thinking), self._marks)
+        sampled = self._trimmed(ids[parts.utterance])
+        text = self._shown(sampled)
+        text = text.strip() if self.family.trim == "all" else text
+        again = self._script.ids(self._script.marked(text, self.family.marks))
+        return again.tolist() != sampled
+
+    def _shown(self, ids: Sequence[int]) -> str:
+        """The text of an utterance; marks of tool calls are part of it."""
+        return self.tokenizer.decode(ids, specials=bool(self.family.marks))
+
+    def _trimmed(self, ids: Sequence[int]) -> list[int]:
+        """An utterance's ids without those that are nothing but white space which is trimmed."""
+        ids = [int(i) for i in ids]
+        blank = {"none": "", "lead": "\n", "all": " \n\t\r"}[self.family.trim]
+        only = lambda i: blank and not self._shown([i]).strip(blank)
+        while ids and only(ids[0]):
+            ids.pop(0)
+        while ids and self.family.trim == "all" and only(ids[-1]):
+            ids.pop()
+        return ids
+
+    def _closer(self, turn: types.Turn, left: bool) -> int:
+        if left and turn.author != "user":
+            raise ValueError(
+                f"a {turn.author} cannot leave: only a user turn ends with {self.family.leave}"
+            )
+        return self._leave if left else self._end
+
+    # --- supervised trees -------------------------------------------------------------------------
 
     def tree(
         self,
@@ -166,11 +301,14 @@ class Renderer:
                     f"note on turn {i}, which is not the {chair}'s: note own turns only"
                 )
         final = max((i for i, t in enumerate(dialogue) if left and t.author == "user"), default=-1)
+        seen = [(i, turn) for i, turn in enumerate(dialogue) if turn.only in (None, chair)]
+        public = self.turns([turn for _, turn in seen], first=True)
         pieces = []
-        for i, turn in enumerate(dialogue):
-            if turn.only not in (None, chair):
-                continue
-            plain = self.turn(turn, left=i == final)
+        if len(opening := self.opening([turn for _, turn in seen])):
+            pieces.append(branches.Piece(0, opening))
+        for (i, turn), plain in zip(seen, public, strict=True):
+            if i == final:
+                plain = self.turn(turn, left=True)
             if turn.author != chair:
                 other = turn.author in types.CHAIRS
                 pieces.append(branches.Piece(i, plain, other=other))
@@ -182,21 +320,13 @@ class Renderer:
             note = self.note(notes.get(i) or "")
             pieces.append(
                 branches.Piece(
-                    i, plain, True, False, line, head, mode != "none", weight, note
+                    i, plain, True, False, line, head, mode != "none", weight, note,
+                    len(self._after),
                 )  # fmt: skip
             )
         return branches.grow(pieces, history, note_kind)
 
     def teacher(self, tree: types.Tree, notes: Mapping[int, np.ndarray]) -> coached.Coached:
         """Add the coached copies of noted replies to a sampled tree, see `coached.teacher`."""
-        return coached.teacher(tree, notes)
-
-
-def _ids(values) -> np.ndarray:
-    return np.asarray(values, np.int32)
-
-
-def _closer(turn: types.Turn, left: bool) -> int:
-    if left and turn.author != "user":
-        raise ValueError(f"a {turn.author} cannot leave: only a user turn ends with <|leave|>")
-    return tokenizer.LEAVE if left else tokenizer.END
+        markers = tuple(int(self.header(chair, "none")[0]) for chair in types.CHAIRS)
+        return coached.teacher(tree, notes, markers)

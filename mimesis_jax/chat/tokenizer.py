@@ -33,12 +33,14 @@ class Tokenizer:
     vocab_real: ids that exist. vocab: embedding rows, vocab_real rounded up to `multiple`; the
     rows from vocab_real on mean nothing and must be masked when sampling.
     hash: sha256 of everything that decides what ids a text gets.
+    specials: name -> id of the tokens that no text produces.
     """
 
     def __init__(self, tokens: Sequence[str], merges: Sequence[tuple[str, str]], multiple: int = 1):
         """tokens: all but the special ones, in id order, in the byte alphabet of `tokenizers`."""
         self._tokens, self._merges = tuple(tokens), tuple((a, b) for a, b in merges)
         self.multiple = multiple
+        self.specials = {name: i for i, name in enumerate(SPECIALS)}
         self.vocab_real = len(SPECIALS) + len(self._tokens)
         self.vocab = -(-self.vocab_real // multiple) * multiple
         ids = {token: i for i, token in enumerate(self._tokens, start=len(SPECIALS))}
@@ -46,7 +48,7 @@ class Tokenizer:
         model = models.BPE(vocab=ids, merges=list(self._merges), ignore_merges=True)
         self._bpe = tokenizers.Tokenizer(model)
         self._bpe.pre_tokenizer = _pieces()
-        table = _byte_of()
+        table = byte_of()
         self._bytes = [b""] * len(SPECIALS)
         self._bytes += [bytes(table[c] for c in token) for token in self._tokens]
 
@@ -183,7 +185,7 @@ def _whole(word: str) -> str:
     return pieces[0]
 
 
-def _byte_of() -> dict[str, int]:
+def byte_of() -> dict[str, int]:
     """Which byte a character of the byte alphabet stands for.
 
     Printable latin-1 characters stand for themselves; the other bytes, in order, for the

@@ -89,11 +89,14 @@ class ModelSeat:
         memory = self._memory.setdefault(name, _Memory())
         context = list(memory.own or ())
         self.counts["refed_tokens"] += len(context) if self._private else 0
-        for turn in query.turns[memory.seen :]:
-            if turn.author == self.chair and memory.own is not None:
-                memory.own = None  # its ids are already in `context` (or on the line)
-                continue
-            context.extend(int(i) for i in self.renderer.turn(turn))
+        first, turns = memory.seen == 0, list(query.turns[memory.seen :])
+        if memory.own is not None:  # the own turn's ids are already in `context` (or on the line)
+            own = next((n for n, turn in enumerate(turns) if turn.author == self.chair), None)
+            turns = turns if own is None else turns[:own] + turns[own + 1 :]
+        if first:
+            context.extend(int(i) for i in self.renderer.opening(turns))
+        for ids in self.renderer.turns(turns, first=first):
+            context.extend(int(i) for i in ids)
         memory.seen, memory.own = len(query.turns), None
         if context:
             memory.segments.append(
@@ -135,7 +138,7 @@ class ModelSeat:
             header, completion.ids, completion.logp, completion.free, completion.version
         )
         ids = completion.ids.tolist()
-        parsed = self.renderer.parse(ids, self.config.thinking)
+        parsed = self.renderer.parse(ids, self.config.thinking, self.chair)
         self._record(memory, query, sample, completion)
         if self._private:
             public = self.renderer.continuation(self.chair, ids, self.config.thinking)
