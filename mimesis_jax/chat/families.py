@@ -30,8 +30,8 @@ class Family:
     thinking, history: what the published template does; see grammar.Thinking, branches.History.
     trim: "all": outer white space is no part of any text; "lead": newlines before a sampled text
       are no part of it; "none".
-    start: what stands before the first turn. system: text of the system turn that a dialogue without
-      one gets, None for none. preface: stands before the text of the first system turn.
+    start: what stands before the first turn. system: text of the system turn that a dialogue
+      without one gets, None for none. preface: stands before the text of the first system turn.
     result: what stands around a tool's result inside its turn; grouped: neighbouring results share
       one turn.
     calls: the notation of tool calls (tools.py); marks: the tokens around a call, which may stand
@@ -145,8 +145,7 @@ LLAMA31 = Family(
     calls="llama",
 )
 ALL = {
-    family.name: family
-    for family in (SMALL, QWEN35, QWEN35_SMALL, QWEN3, QWEN25, SMOLLM2, LLAMA31)
+    family.name: family for family in (SMALL, QWEN35, QWEN35_SMALL, QWEN3, QWEN25, SMOLLM2, LLAMA31)
 }
 SMALL_WIDTH = 2048  # hidden_size of Qwen3.5-2B, the widest that does not think unasked
 

@@ -320,7 +320,15 @@ class Renderer:
             note = self.note(notes.get(i) or "")
             pieces.append(
                 branches.Piece(
-                    i, plain, True, False, line, head, mode != "none", weight, note,
+                    i,
+                    plain,
+                    True,
+                    False,
+                    line,
+                    head,
+                    mode != "none",
+                    weight,
+                    note,
                     len(self._after),
                 )  # fmt: skip
             )

@@ -38,7 +38,7 @@ class Place:
     period: int | None = None
 
     def theirs(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape that their tensor must have for ours to have `shape`: matrices are [out, in]."""
+        """The shape that their tensor needs for ours to have `shape`: matrices are [out, in]."""
         if not self.inputs:
             return shape
         return math.prod(shape[self.inputs :]), math.prod(shape[: self.inputs])

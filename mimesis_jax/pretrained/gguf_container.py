@@ -17,14 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from mimesis_jax.pretrained import tensors
+
 MAGIC, VERSIONS = b"GGUF", (2, 3)
-SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+SCALARS = {
+    0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"
+}  # fmt: skip
 STRING, ARRAY = 8, 9
 MOST_DIMS = 4
 MOST_DEPTH = 4  # of arrays in arrays
 
 
-class Broken(ValueError):
+class Broken(tensors.Refused):
     """The file is no GGUF file that can be read; the message names it and says where it fails."""
 
 
@@ -106,7 +110,7 @@ def read(path: str | os.PathLike[str], sizes: dict[int, tuple[int, int]]) -> Con
 
     sizes: ggml type number -> (values in a block, bytes of a block).
 
-    Raises Broken for a file that is cut, foreign or contradicts itself, OSError where there is none.
+    Raises Broken for a file that is cut, foreign or at odds with itself, OSError where none is.
     """
     path = Path(path)
     with open(path, "rb") as file:

@@ -169,6 +169,12 @@ class Engine:
                 )
             self._release(known)
 
+    def sampled(self, conversation: Hashable) -> list[int]:
+        """Ids that the open reply of a conversation has so far; [] where none is being decoded."""
+        known = self._chairs.get(conversation)
+        reply = self._running.get(known.slot) if known is not None and known.busy else None
+        return list(reply.ids) if reply else []
+
     @property
     def open_requests(self) -> int:
         return len(self._waiting) + len(self._running)
