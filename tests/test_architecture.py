@@ -13,8 +13,8 @@ DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
 ROOMS = {  # third-party package -> the rooms that may import it (architecture.md)
     "transformers": {"chat", "models"},
     "tokenizers": {"chat", "models"},
-    "gguf": {"chat", "models"},
-    "safetensors": {"chat", "models"},
+    "gguf": {"pretrained"},
+    "safetensors": set(),  # pretrained/tensors.py reads and writes the format itself
     "flax": {"models"},
     "grain": {"data"},
     "tensorflow_datasets": {"data"},

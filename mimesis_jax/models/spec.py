@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 LayerKind = Literal["linear", "full"]
 NormKind = Literal["one_plus", "plain"]
@@ -202,3 +202,116 @@ def qwen35_9b() -> Spec:
         linear_value_heads=32,
         tied=False,
     )
+
+
+def _plain(**fields) -> Spec:
+    """What the families without linear layers share; whole heads are turned by RoPE."""
+    fields = {"vocab_real": fields["vocab"], "rotary_dim": fields["head_dim"]} | fields
+    return Spec(
+        period=("full",),
+        norm="plain",
+        attn_output_gate=False,
+        dtype="bfloat16",
+        param_dtype="bfloat16",
+        **fields,
+    )
+
+
+def _qwen3(**sizes) -> Spec:
+    return _plain(
+        vocab=151936,
+        vocab_real=151669,
+        periods=36,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        rope_theta=1e6,
+        qk_norm="plain",
+        **sizes,
+    )
+
+
+def qwen3_4b() -> Spec:
+    """Qwen3-4B: 4,022,468,096 parameters."""
+    return _qwen3(width=2560, mlp=9728)
+
+
+def qwen3_8b() -> Spec:
+    """Qwen3-8B: 8,190,735,360 parameters; the output head is its own matrix."""
+    return _qwen3(width=4096, mlp=12288, tied=False)
+
+
+def qwen25_7b() -> Spec:
+    """Qwen2.5-7B: 7,615,616,512 parameters; biases on queries, keys and values."""
+    return _plain(
+        vocab=152064,
+        vocab_real=151665,
+        width=3584,
+        mlp=18944,
+        periods=28,
+        heads=28,
+        kv_heads=4,
+        head_dim=128,
+        rope_theta=1e6,
+        qk_norm=None,
+        qkv_bias=True,
+        tied=False,
+    )
+
+
+def llama31_8b() -> Spec:
+    """Llama-3.1-8B: 8,030,261,248 parameters; RoPE stretched eightfold from 8192 tokens."""
+    return _plain(
+        vocab=128256,
+        width=4096,
+        mlp=14336,
+        periods=32,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        rope_theta=5e5,
+        rope_scaling=Llama3Scaling(),
+        qk_norm=None,
+        eps=1e-5,
+        tied=False,
+    )
+
+
+def smollm2_135m() -> Spec:
+    """SmolLM2-135M: 134,515,008 parameters."""
+    return _plain(
+        vocab=49152,
+        width=576,
+        mlp=1536,
+        periods=30,
+        heads=9,
+        kv_heads=3,
+        head_dim=64,
+        rope_theta=1e5,
+        qk_norm=None,
+        eps=1e-5,
+    )
+
+
+PRESETS = {
+    "qwen3.5-0.8b": qwen35_0_8b,
+    "qwen3.5-2b": qwen35_2b,
+    "qwen3.5-4b": qwen35_4b,
+    "qwen3.5-9b": qwen35_9b,
+    "qwen3-4b": qwen3_4b,
+    "qwen3-8b": qwen3_8b,
+    "qwen2.5-7b": qwen25_7b,
+    "llama-3.1-8b": llama31_8b,
+    "smollm2-135m": smollm2_135m,
+}
+
+
+def from_json(described: dict[str, Any]) -> Spec:
+    """The Spec whose `dataclasses.asdict` went through json.
+
+    Raises TypeError for a field that is unknown or missing, ValueError for sizes that do not fit.
+    """
+    fields = dict(described) | {"period": tuple(described["period"])}
+    if fields.get("rope_scaling") is not None:
+        fields["rope_scaling"] = Llama3Scaling(**fields["rope_scaling"])
+    return Spec(**fields)

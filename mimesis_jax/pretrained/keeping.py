@@ -1,0 +1,62 @@
+"""Parameters into a frozen checkpoint of ours, with all that is needed to give them back.
+
+DST/params, DST/frozen.json     the frozen parameters; the spec and the source's files recorded
+DST/source/                     its config, tokenizer, template, generation and licence files
+DST/source/ignored.safetensors  its vision and mtp tensors, when it had some
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+from mimesis_jax.models import decoder
+from mimesis_jax.models import spec as specs
+from mimesis_jax.pretrained import exporting, folder, tensors
+from mimesis_jax.runs import checkpoint
+
+
+def keep(
+    path: str | Path, spec: specs.Spec, params: decoder.Params, *, source: str | Path | None = None
+) -> str:
+    """Freezes parameters in the new folder `path`; gives their content hash.
+
+    source: the hub folder that they came from, None when there is none that can be taken along.
+    The folder appears whole or not at all. Raises Refused when it exists, or the source is of
+    another model; RunError when it cannot be written.
+    """
+    path = Path(path)
+    named = exporting.checked(spec, params)
+    origin = None if source is None else exporting.origin_of(source, spec)
+    extra = origin.extra if origin else ()
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
+    with exporting.appearing(path, size + sum(entry.size for entry in extra)) as partial:
+        meta: dict[str, Any] = {"spec": dataclasses.asdict(spec)}
+        partial.rmdir()  # save_frozen makes its folder itself
+        files = _files(origin.folder) if origin else []
+        meta["source"] = {
+            "name": Path(source).name if source else None,
+            "files": {file.name: _sum(file) for file in files},
+            "ignored": [entry.name for entry in extra],
+        }
+        digest = checkpoint.save_frozen(partial, params, meta)
+        if origin is not None:
+            (partial / "source").mkdir()
+            for file in files:
+                shutil.copyfile(file, partial / "source" / file.name)
+            if extra:
+                contents = [exporting.copied(entry) for entry in extra]
+                tensors.write(partial / "source" / folder.IGNORED, contents)
+    return digest
+
+
+def _files(opened: folder.Folder) -> list[Path]:
+    return [folder.inside(opened.path, "config.json"), *opened.carried()]
+
+
+def _sum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
