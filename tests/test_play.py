@@ -137,7 +137,7 @@ def test_a_gym_that_raises_ends_its_own_episode_only():
     stops = [e.stop for e in episodes]
     assert stops == [Stop.DONE] * 2 + [Stop.FAILED] * 2 + [Stop.DONE] * 2
     assert "the gym broke" in episodes[2].records["cause"]
-    assert dict(play.causes(episodes)) == {"stop_done": 4, "stop_failed": 2, "cause_gym": 2}
+    assert dict(play.causes(episodes)) == {"stop_done": 4, "stop_failed": 2, "cause_gym_raised": 2}
 
 
 def test_two_episodes_of_one_key_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
+import functools
 import hashlib
 import queue
 from collections.abc import Iterable, Sequence
@@ -111,7 +112,7 @@ class Chair:
             asked = self.endpoint.ask(
                 messages(query.turns, self.chair, self.config), seed=seed(query.key, self.chair)
             )
-            asked.add_done_callback(lambda future, query=query: self._arrived(query, future))
+            asked.add_done_callback(functools.partial(self._arrived, query))
         answers = []
         while not self._done.empty():
             query, said = self._done.get()

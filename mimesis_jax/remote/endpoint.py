@@ -92,7 +92,7 @@ class Endpoint:
         self._replaying = recordings is not None and recordings.mode == "replay"
         self._open = True
         self._secret = "" if self._replaying else _secret(config.key)
-        self._client = None if self._replaying else _client(config, self._secret)
+        self._client: Any = None if self._replaying else _client(config, self._secret)
         self._loop = asyncio.new_event_loop()
         self._turn = asyncio.Semaphore(config.at_once)
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)

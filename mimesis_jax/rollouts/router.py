@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from mimesis_jax import types
+from mimesis_jax.rollouts import pool
 
 
 class Router:
@@ -22,7 +23,11 @@ class Router:
             by_room[name].append(query)
         answers: list[types.Answer] = []
         for name, room in self.rooms.items():
-            answers.extend(room.respond(by_room[name]))
+            mine = by_room[name]
+            if isinstance(room, types.Seat) or not mine:
+                answers.extend(room.respond(mine))
+            else:  # what a rule raises is the fault of one query
+                answers.extend(pool.guarded(room, mine))
         return answers
 
     def finish(self, episode: tuple[int, int, int]) -> types.Tree:
