@@ -162,6 +162,30 @@ Tree = tuple[Segment, ...]
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Blocks:
+    """Which blocks of keys each block of queries of a long row may see; see forest.blocks.
+
+    A row of T tokens is T / size blocks; P is the count of all pairs (query block, key block before
+    it or equal), so that every row of that length has arrays of one shape.
+
+    query, key: [B, P] int32; the pairs, ordered by query block, its own block first; entries from
+      `count` on repeat the last query block and mean nothing.
+    count: [B] int32; how many entries count.
+    edges: [B, E] int32, or None; entries of the list whose block is not all visible, padded with
+      P (only the kernel "splash" reads it; E is a power of two).
+    size: tokens a block (static). kernel: "loop" or "splash", who reads the list (static).
+    """
+
+    query: jax.Array
+    key: jax.Array
+    count: jax.Array
+    edges: jax.Array | None
+    size: int = dataclasses.field(metadata={"static": True})
+    kernel: Literal["loop", "splash"] = dataclasses.field(metadata={"static": True}, default="loop")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Forest:
     """Segments packed into fixed-shape rows in depth-first pre-order, branch before continuation.
 
@@ -179,6 +203,7 @@ class Forest:
     target: [B, M] int32; the learned token's id.
     weight, old_logp, advantage, gate, coached: [B, M] float32; see Segment. All 0 on padding.
     slots: how many state slots the row needs at most (static).
+    blocks: the attention's block lists of a long row; None: the mask is dense.
     """
 
     tokens: jax.Array
@@ -196,6 +221,7 @@ class Forest:
     gate: jax.Array
     coached: jax.Array
     slots: int = dataclasses.field(metadata={"static": True}, default=2)
+    blocks: Blocks | None = None
 
     @property
     def chunk(self) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from mimesis_jax.forest import blocks as lists
 from mimesis_jax.forest import fill, order, rows, share, tree
 from mimesis_jax.forest.shape import Shape
 from mimesis_jax.types import Forest, Tree
@@ -71,6 +72,8 @@ def pack(
     chosen = rows.assign([block for _, block in placed], shape)
     parts = [part for one in trees for part in one]
     forests, origin = fill.arrays(parts, placed, chosen, shape)
+    if shape.long:
+        forests = [lists.plan(forest, kernel=shape.kernel) for forest in forests]
     if numbers is not None and len(numbers):
         origin = [np.where(o == fill.NONE, fill.NONE, numbers[o]) for o in origin]
     return Packed(forests, origin)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
+
+from mimesis_jax.forest import blocks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,6 +15,9 @@ class Shape:
     rows: B. length: T, tokens a row, a multiple of the chunk. chunk: C.
     learned: M, scored tokens a row at most. slots: state slots (1 for thinking turns, 2 with a
       prompt shared by a group).
+    dense: rows longer than this carry block lists for the attention (see forest.blocks), which
+      then makes no [T, T] array; they are a multiple of blocks.SIZE long.
+    kernel: who reads the block lists, the project's own "loop" or, on TPUs, "splash".
     """
 
     rows: int
@@ -19,6 +25,8 @@ class Shape:
     chunk: int
     learned: int
     slots: int = 2
+    dense: int = 2048
+    kernel: Literal["loop", "splash"] = "loop"
 
     def __post_init__(self):
         for name in ("rows", "length", "chunk", "learned", "slots"):
@@ -30,3 +38,14 @@ class Shape:
                 f"length {self.length} is not a multiple of chunk {self.chunk}:"
                 f" use {whole + self.chunk} or a chunk that divides it"
             )
+        if self.long and self.length % blocks.SIZE:
+            raise ValueError(
+                f"length {self.length} is more than dense ({self.dense}) and not a multiple of"
+                f" {blocks.SIZE}, the attention's blocks: use"
+                f" {-(-self.length // blocks.SIZE) * blocks.SIZE}, or raise dense"
+            )
+
+    @property
+    def long(self) -> bool:
+        """Whether the rows carry block lists for the attention."""
+        return self.length > self.dense

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from mimesis_jax.models import norms, rope, weights
+from mimesis_jax.models import block_attention, norms, rope, splash, weights
 from mimesis_jax.models import spec as specs
 from mimesis_jax.models.context import Rows, Trees
 
@@ -40,23 +40,25 @@ def _attend(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -
     """q [B, t, H, d] over keys, values [B, K, s, d] where mask [B, t, s] -> [B, t, H*d].
 
     The query heads of a kv head are folded into the rows of one product, so that keys and values
-    are used as they lie. The softmax is fp32; its division is left to the [.., d] result.
+    are used as they lie. Scores, softmax and sums are fp32 (narrow scores would round before the
+    softmax sees them); the softmax's division is left to the [.., d] result.
     """
     batch, length, heads, dim = q.shape
     kv_heads = keys.shape[1]
     groups = heads // kv_heads
     q = (q * dim**-0.5).reshape(batch, length, kv_heads, groups, dim).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, groups * length, dim)
-    scores = jnp.einsum("bkmd,bksd->bkms", q, keys).astype(jnp.float32)
+    wide = jnp.float32
+    scores = jnp.einsum("bkmd,bksd->bkms", q, keys, preferred_element_type=wide)
     scores = scores.reshape(batch, kv_heads, groups, length, -1)
     scores = jnp.where(mask[:, None, None], scores, MASKED)
     # The shift cancels in the quotient, so it needs no gradient.
     share = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
     total = jnp.sum(share, axis=-1)
     share = share.reshape(batch, kv_heads, groups * length, -1).astype(values.dtype)
-    out = jnp.einsum("bkms,bksd->bkmd", share, values)
-    out = out.reshape(batch, kv_heads, groups, length, dim) / total[..., None].astype(out.dtype)
-    return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, heads * dim)
+    out = jnp.einsum("bkms,bksd->bkmd", share, values, preferred_element_type=wide)
+    out = out.reshape(batch, kv_heads, groups, length, dim) / total[..., None]
+    return out.astype(values.dtype).transpose(0, 3, 1, 2, 4).reshape(batch, length, heads * dim)
 
 
 def _attend_causally(q, keys, values, mask) -> jax.Array:
@@ -75,6 +77,16 @@ def _attend_causally(q, keys, values, mask) -> jax.Array:
         for end in range(size, length + 1, size)
     ]
     return jnp.concatenate(parts, axis=1)
+
+
+def _attend_rows(q, keys, values, trees: Trees) -> jax.Array:
+    """A forest's rows: under its dense mask, or over its block lists where it has them."""
+    blocks = trees.blocks
+    if blocks is None:
+        return _attend_causally(q, keys, values, trees.mask)
+    if blocks.kernel == "splash":
+        return splash.attend(q, keys, values, trees.last, blocks)
+    return block_attention.attend(q, keys, values, trees.last, blocks)
 
 
 class Attention(weights.Holder):
@@ -125,7 +137,7 @@ class Attention(weights.Holder):
         q, k, v, gate = self._project(x, trees.cos, trees.sin)
         rows = lambda part: part.reshape(batch, -1, *part.shape[1:])
         keys, values = rows(k).swapaxes(1, 2), rows(v).swapaxes(1, 2)
-        out = _attend_causally(rows(q), keys, values, trees.mask)
+        out = _attend_rows(rows(q), keys, values, trees)
         return self._finish(out.reshape(len(x), -1), gate)
 
     def extend(

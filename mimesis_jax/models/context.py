@@ -17,13 +17,17 @@ from mimesis_jax.models import spec as specs
 class Trees:
     """A forest as the layers read it.
 
-    cos, sin: [B*T, rotary_dim / 2] fp32. mask: [B, T, T] bool, mask[b, t, s]: t attends to s.
+    cos, sin: [B*T, rotary_dim / 2] fp32. mask: [B, T, T] bool, mask[b, t, s]: t attends to s; None
+    where the forest has block lists. last: [B, T] int32, types.Forest.last with padding seen by
+    itself only, so that no token sees nothing. blocks: see types.Blocks.
     valid: [B, T]; halo: [B, N, 3]; load, store: [B, N]; slots: see types.Forest.
     """
 
     cos: jax.Array
     sin: jax.Array
-    mask: jax.Array
+    mask: jax.Array | None
+    last: jax.Array
+    blocks: types.Blocks | None
     valid: jax.Array
     halo: jax.Array
     load: jax.Array
@@ -32,16 +36,24 @@ class Trees:
 
 
 def trees(spec: specs.Spec, forest: types.Forest) -> Trees:
-    """The shared context of a forest: its rotary angles and its dense attention mask."""
-    batch, length = forest.tokens.shape
+    """The shared context of a forest: its rotary angles and its attention mask.
+
+    The mask is dense where the forest has no block lists; with them no [T, T] array is made.
+    """
+    length = forest.tokens.shape[1]
     cos, sin = rope.angles(spec, forest.position.reshape(-1))
     token = jnp.arange(length, dtype=jnp.int32)
-    after = token[None, :, None] >= token[None, None, :]
-    mask = after & (token[None, :, None] < forest.last[:, None, :]) & forest.valid[:, None, :]
+    last = jnp.where(forest.valid, forest.last, token + 1)
+    mask = None
+    if forest.blocks is None:
+        after = token[None, :, None] >= token[None, None, :]
+        mask = after & (token[None, :, None] < last[:, None, :])
     return Trees(
         cos,
         sin,
         mask,
+        last,
+        forest.blocks,
         forest.valid,
         forest.halo,
         forest.load,
