@@ -1,4 +1,4 @@
-"""The command line: `mimesis demo | train | evaluate | chat | data | report | bench`.
+"""The command line: `mimesis demo | train | evaluate | chat | data | convert | report | ...`.
 
 Each verb parses its words, reads the configuration and calls one function of a lower floor. Those
 are imported when they are needed, so that --help answers at once.
@@ -101,6 +101,27 @@ writes  RUN/report.html
 
 example: mimesis report runs/demo
 """,
+    "convert": """
+Writes a checkpoint in another form: a model of the hub as one of ours, one of ours as a folder that
+transformers and servers load, and a GGUF file as either.
+
+reads   SRC: a folder with config.json and .safetensors files (Qwen3.5, Qwen3, Qwen2.5, Llama), a
+        .gguf file, or a frozen checkpoint of ours. Pickles and links out of SRC are refused
+writes  the new folder DST, whole or not at all, with the tokenizer, template, generation and
+        licence files; vision and mtp tensors are kept aside and come back on the way back
+
+example: mimesis convert Qwen3.5-4B models/qwen --dtype float32
+         mimesis convert runs/sim/models/simulator exported --source Qwen3.5-4B
+""",
+    "inspect": """
+Tells what a checkpoint is, without reading its weights: spec, parameters, bytes, what is ignored,
+and the content hash of one of ours.
+
+reads   PATH: a folder with config.json and .safetensors files, a .gguf file, or a frozen checkpoint
+writes  standard output only
+
+example: mimesis inspect Qwen3.5-4B
+""",
     "bench": """
 Measures one thing on this machine and says what was measured, on which device, in which versions.
 Forms that are compared run in turn, so that noise hits all; times are medians.
@@ -163,6 +184,17 @@ def parser() -> argparse.ArgumentParser:
     show = _verb(work, "show", "what a dataset holds")
     show.add_argument("path", type=Path, metavar="DATASET", help="its folder")
 
+    convert = _verb(verbs, "convert", "checkpoints in and out")
+    convert.add_argument("source", type=Path, metavar="SRC", help="folder or .gguf file")
+    convert.add_argument("out", type=Path, metavar="DST", help="new folder")
+    convert.add_argument("--to", choices=("ours", "hub"), help="form of DST (not that of SRC)")
+    convert.add_argument("--dtype", choices=("float32", "bfloat16"), help="of DST (that of SRC)")
+    convert.add_argument("--source", dest="origin", type=Path, metavar="HUB",
+                         help="hub folder whose tokenizer and vision come along")  # fmt: skip
+    convert.add_argument("--allow-nan", action="store_true", help="take weights that are NaN")
+    inspect = _verb(verbs, "inspect", "what a checkpoint is")
+    inspect.add_argument("path", type=Path, metavar="PATH", help="folder or .gguf file")
+
     report = _verb(verbs, "report", "a page about a run")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
 
@@ -216,6 +248,15 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
         print(page.write(args.run))
     elif args.verb == "chat":
         _chat(args)
+    elif args.verb == "convert":
+        from mimesis_jax.build import checkpoints
+
+        print(checkpoints.convert(args.source, args.out, to=args.to, dtype=args.dtype,
+                                  origin=args.origin, allow_nan=args.allow_nan))  # fmt: skip
+    elif args.verb == "inspect":
+        from mimesis_jax.build import checkpoints
+
+        print(checkpoints.inspect(args.path))
     elif args.work == "build":
         from mimesis_jax.data import build as datasets
 

@@ -61,8 +61,9 @@ def params(spec, seed=0):
 
 def equal(one, two):
     """Whether two trees are the same to the bit, dtypes included."""
-    same = lambda a, b: a.dtype == b.dtype and np.array_equal(
-        np.asarray(a).view(np.uint8), np.asarray(b).view(np.uint8)
+    same = lambda a, b: (
+        a.dtype == b.dtype
+        and np.array_equal(np.asarray(a).view(np.uint8), np.asarray(b).view(np.uint8))
     )
     return jax.tree.all(jax.tree.map(same, one, two))
 
@@ -134,8 +135,6 @@ def write(path, value):
 
 def read(path):
     """All tensors of a folder by name, as raw bytes with dtype and shape."""
-    entries = folder.read(path).tensors()
+    entries = folder.read(path).entries()
     return {n: (e.dtype, e.shape, b"".join(b.tobytes() for b in e.blocks())) for n, e in
             entries.items()}  # fmt: skip
-
-

@@ -215,7 +215,7 @@ SHARDED = """
     read = []
     for block in (1 << 25, 4000):
         placing.BLOCK = block
-        # Every axis that divides is split over "model", heads over both: each cut happens somewhere.
+        # One axis of a weight over "model", another over "data": each cut happens somewhere.
         def choose(name, leaf):
             axes = [None] * leaf.ndim
             for i, size in enumerate(leaf.shape):

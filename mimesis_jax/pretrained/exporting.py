@@ -140,7 +140,7 @@ def origin_of(source: str | Path, spec: specs.Spec) -> Origin:
     if ours:
         prefix = layout.PREFIXES["text_config" not in opened.config]
         return Origin(opened, prefix, tuple(opened.ignored().values()))
-    entries = opened.tensors()
+    entries = opened.entries()
     account = layout.account(theirs, entries, path)
     extra = tuple(entries[n] for n in account.ignored if not n.endswith("rotary_emb.inv_freq"))
     return Origin(opened, account.prefix, extra)

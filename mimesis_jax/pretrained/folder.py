@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ class Folder:
     config: dict[str, Any]
 
     def has(self, name: str) -> bool:
-        return (self.path / name).exists()
+        """Whether the name is there; a link that leads nowhere is, and is refused when followed."""
+        return os.path.lexists(self.path / name)
 
     def json(self, name: str) -> Any:
         """The json value of a file in the folder. Raises Refused when it is unsafe or broken."""
         return _json(inside(self.path, name))
 
-    def tensors(self) -> dict[str, tensors.Entry]:
+    def entries(self) -> dict[str, tensors.Entry]:
         """All tensors of model.safetensors, else of the files that the index names; none is read.
 
         Raises Refused when there is neither, or only a pickle; when the index names a file outside
@@ -61,7 +63,8 @@ class Folder:
         for file in sorted(self.path.iterdir()):
             named = file.name.startswith(LEGAL) or file.suffix in CARRIED
             weights = file.name == "config.json" or file.name.endswith(".index.json")
-            if file.is_file() and named and not weights and not file.name.startswith("."):
+            there = file.is_file() or file.is_symlink()
+            if there and named and not weights and not file.name.startswith("."):
                 found.append(inside(self.path, file.name))
         return found
 
@@ -102,7 +105,7 @@ def read(path: str | Path) -> Folder:
         what = "a file" if path.exists() else "not there"
         raise tensors.Refused(f"{path} is {what}: give the folder that holds config.json")
     path = path.resolve()
-    if not (path / "config.json").exists():
+    if not os.path.lexists(path / "config.json"):
         _refuse_pickles(path)
         what = "has no config.json" if any(path.iterdir()) else "is empty"
         raise tensors.Refused(f"{path} {what}: give the folder of a whole checkpoint")

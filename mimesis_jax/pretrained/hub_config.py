@@ -119,7 +119,7 @@ def spec_of(config: Config, *, vocab_real: int | None = None) -> specs.Spec:
     period = _period(read)
     theta, partial, scaling = _rope(read)
     dtype = dtype_of(config)
-    linear: dict[str, int] = {}
+    linear: dict[str, Any] = {}
     if "linear" in period:
         linear = dict(
             linear_key_heads=read.size("linear_num_key_heads"),

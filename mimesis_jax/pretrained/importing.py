@@ -96,7 +96,7 @@ def load(
     )
     if source is None:
         return spec, _frozen(path, own, spec, shardings)
-    entries = source.tensors()
+    entries = source.entries()
     account = layout.account(spec, entries, path)
     layout.shapes(spec, account, entries)
     if account.twin:

@@ -31,7 +31,7 @@ def place(leaf: layout.Leaf, sharding: jax.sharding.Sharding, rows: Rows) -> jax
     if math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize <= BLOCK:
         return _whole(leaf, sharding, rows)
     parts = sharding.addressable_devices_indices_map(leaf.shape)
-    spans = {device: _spans(index, leaf.shape) for device, index in parts.items()}
+    spans = {device: _spans(index or (), leaf.shape) for device, index in parts.items()}
     made = {
         device: jnp.zeros([b - a for a, b in span], leaf.dtype, device=device)
         for device, span in spans.items()

@@ -76,7 +76,7 @@ class Entry:
     def _into(self, out: np.ndarray, offset: int) -> None:
         with open(self.file, "rb") as file:
             file.seek(offset)
-            if file.readinto(memoryview(out)) != out.size:
+            if file.readinto(out.data) != out.size:
                 raise Refused(f"{self.file} was cut while {self.name} was read: fetch it again")
 
 
@@ -189,7 +189,7 @@ def write(path: Path, contents: Sequence[Content]) -> None:
         for content in ordered:
             start = file.tell()
             for part in content.parts:
-                file.write(memoryview(np.ascontiguousarray(part).reshape(-1).view(np.uint8)))
+                file.write(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
             if file.tell() - start != content.size:
                 raise ValueError(
                     f"{content.name} gave {file.tell() - start} bytes, its shape {content.size}"
