@@ -1,14 +1,15 @@
 """The naive expansion: one sequence a turn, as a trainer without a forest runs it; the rival.
 
-It is made as strong as it can be. Scored segments of one path share a sequence (a round of calls and
-results is one), a sequence ends with its last scored token, and a dialogue that is a single line
-stays one sequence, as plain rows would have it.
+It is made as strong as it can be. Scored segments of one path share a sequence (a round of calls
+and results is one), a sequence ends with its last scored token, and a dialogue that is a single
+line stays one sequence, as plain rows would have it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -63,13 +64,13 @@ def _sequence(one: types.Tree, path: Sequence[int], mine: set[int]) -> types.Seg
     own = np.concatenate([np.full(len(one[i]), i in mine) for i in path])
     joined["scored"] = joined["scored"] & own
     end = int(np.flatnonzero(joined["scored"])[-1]) + 1
-    columns = {name: np.where(own, joined[name], 0)[:end] for name in tree.COLUMNS}
+    columns: dict[str, Any] = {name: np.where(own, joined[name], 0)[:end] for name in tree.COLUMNS}
     return types.segment(
         joined["ids"][:end], scored=joined["scored"][:end], turn=one[path[-1]].turn, **columns
     )
 
 
-def padded(rows: Sequence[types.Tree], shape: pack.Shape) -> list[types.Forest]:
+def padded(rows: Sequence[types.Tree], shape: pack.Shape) -> pack.Packed:
     """One sequence a row, each padded to `shape.length`: the plain [B, T] batch.
 
     Raises ValueError, as `pack.pack` does, for a sequence longer than a row.
@@ -80,4 +81,4 @@ def padded(rows: Sequence[types.Tree], shape: pack.Shape) -> list[types.Forest]:
         first += len(one)
     many = -(-len(placed) // shape.rows) * shape.rows
     chosen = [[i] if i < len(placed) else [] for i in range(many)]
-    return fill.arrays([part for one in rows for part in one], placed, chosen, shape)[0]
+    return pack.Packed(*fill.arrays([part for one in rows for part in one], placed, chosen, shape))

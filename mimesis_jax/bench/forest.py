@@ -1,0 +1,246 @@
+"""The forest against one sequence a turn, forward and backward of the whole loss (GRPO + CSD).
+
+Compared are three forms of the same batch of dialogues, which give the same log-probs and the same
+gradient (max_logprob_diff, grad_rel_diff: largest over all workloads):
+
+forest  trees packed into rows, no token computed twice in the same context
+padded  one sequence a thinking turn with its whole history, padded to the longest
+packed  the same sequences, several a row, so that hardly a place is padding
+
+Each form runs at its own best chunk, micro-batch and row length, swept and printed: chunks, then
+micro-batches, on the dialogues of 8 turns, row lengths on every workload. The best of each form
+then run in turn, and medians count. `padded` and `packed` are their times over the forest's; the
+token ratios beside them are tokens computed, padding included, over the forest's, which the times
+could reach if a token cost the same in each form. It does not quite: the same learned tokens are a
+larger share of fewer tokens, so the head weighs more (`learned_share`). `real` is the forest's real
+tokens a second over those of the better plain rows.
+
+Workloads: 4, 8 and 16 thinking turns of 60 public and 60 private tokens; log-normal lengths of mean
+60; the worst case, every part one token longer than a chunk; the demo's own dialogues, the user's
+chair (it thinks) and the agent's (a line each, copies of a goal share their prompt).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mimesis_jax import types
+from mimesis_jax.bench import forms, measure, workloads
+from mimesis_jax.models import decoder
+from mimesis_jax.models import spec as specs
+
+VOCAB = 2048
+GOAL, CLOSE = 0.95, 1e-4
+Calls = dict[str, Callable[[], Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What is tried. chunks; micro: micro-batches in tokens, the last one while chunks are tried;
+    stretches: row lengths as multiples of the longest item (the padded form has one).
+    size: of a batch, in forest tokens. repeats: of the final comparison."""
+
+    chunks: tuple[int, ...] = (8, 16, 32, 64)
+    micro: tuple[int, ...] = (1024, 4096)
+    stretches: tuple[float, ...] = (1.0, 2.0)
+    size: int = 3840
+    repeats: int = 5
+
+
+QUICK = Sweep(chunks=(4, 8), micro=(4096,), stretches=(1.0,), size=128, repeats=1)
+
+
+def model(quick: bool) -> specs.Spec:
+    """The small hybrid of the project's measurements: 3 linear layers and 1 full, 1.1M weights."""
+    tiny = specs.tiny(128, width=32, mlp=32) if quick else specs.tiny(VOCAB)
+    return dataclasses.replace(tiny, period=("linear", "linear", "linear", "full"), init_std=0.05)
+
+
+def parameters(spec: specs.Spec) -> Any:
+    """Fresh ones with slow decay (A in 0.01 .. 0.3): fast decay would hide a state that leaks."""
+    params = jax.jit(decoder.init, static_argnums=0)(spec, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    for layer in params["periods"].values():
+        if "a_log" in layer["mixer"]:
+            shape = layer["mixer"]["a_log"].shape
+            layer["mixer"]["a_log"] = jnp.asarray(np.log(rng.uniform(0.01, 0.3, shape)), "float32")
+    return params
+
+
+@dataclasses.dataclass(frozen=True)
+class Bench:
+    """Spec, parameters and sweep shared by all workloads."""
+
+    spec: specs.Spec
+    params: Any
+    sweep: Sweep
+
+    def _seconds(self, trainer: forms.Trainer, batches: Sequence[forms.Batch]) -> list[float]:
+        """The better of two runs of each batch, warm, in turn."""
+        calls: Calls = {
+            str(i): functools.partial(trainer.gradient, b) for i, b in enumerate(batches)
+        }
+        for call in calls.values():
+            jax.block_until_ready(call())
+        found = measure.interleaved(calls, min(2, self.sweep.repeats))
+        for i, batch in enumerate(batches):
+            seconds = min(found[str(i)])
+            rate = batch.tokens / seconds
+            _say(f"  {batch.name:7} {batch.setting}: {batch.shape} {seconds:.3f} s, {rate:.0f} a s")
+        return [min(found[str(i)]) for i in range(len(batches))]
+
+    def tune(self, trees) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, float]]]:
+        """Each form's best (chunk, micro-batch), and real tokens a second by chunk and form."""
+        _say("chunk sizes and micro-batches, 8 turns")
+        trainer, sweep = forms.trainer(self.params, trees), self.sweep
+        best: dict[str, tuple[int, int]] = {}
+        rates: dict[str, dict[str, float]] = {}
+        for name in forms.FORMS:
+            # Padded rows are the packed ones' kind: their chunk is taken over.
+            chunks = (best["packed"][0],) if name == "padded" else sweep.chunks
+            tried = [forms.lay(name, trees, forms.Setting(c, 1.0, sweep.micro[-1]), self.spec)
+                     for c in chunks]  # fmt: skip
+            seconds = self._seconds(trainer, tried)
+            rates[name] = {
+                str(b.setting.chunk): b.tokens / s for b, s in zip(tried, seconds, strict=True)
+            }
+            k = int(np.argmin(seconds))
+            more = [dataclasses.replace(tried[k].setting, tokens=m) for m in sweep.micro[:-1]]
+            other = [forms.lay(name, trees, setting, self.spec) for setting in more]
+            times = [seconds[k], *self._seconds(trainer, other)]
+            chosen = [tried[k], *other][int(np.argmin(times))].setting
+            best[name] = (chosen.chunk, chosen.tokens)
+        return best, rates
+
+    def _best(self, trainer, name: forms.Name, trees, tuned: tuple[int, int]) -> forms.Batch:
+        """The form at its best row length."""
+        stretches = (1.0,) if name == "padded" else self.sweep.stretches
+        laid = [
+            forms.lay(name, trees, forms.Setting(tuned[0], stretch, tuned[1]), self.spec)
+            for stretch in stretches
+        ]
+        different = list({batch.shape: batch for batch in laid}.values())
+        return different[int(np.argmin(self._seconds(trainer, different)))]
+
+    def compare(
+        self, title: str, trees: Sequence[types.Tree], tuned: dict[str, tuple[int, int]]
+    ) -> dict[str, Any]:
+        """One workload's figures."""
+        _say(title)
+        trainer = forms.trainer(self.params, trees)
+        chosen = {name: self._best(trainer, name, trees, tuned[name]) for name in forms.FORMS}
+        calls: Calls = {str(n): functools.partial(trainer.gradient, b) for n, b in chosen.items()}
+        middle = measure.medians(measure.interleaved(calls, self.sweep.repeats))
+        rate = {str(name): batch.tokens / middle[name] for name, batch in chosen.items()}
+        logp = [trainer.logp(chosen[name]) for name in ("forest", "packed")]
+        grads = {name: jax.device_get(call()) for name, call in calls.items()}
+        forest = chosen["forest"]
+        out: dict[str, Any] = {}
+        for name in ("padded", "packed"):
+            out[name] = middle[name] / middle["forest"]
+            out[f"token_ratio_{name}"] = chosen[name].places / forest.places
+        return out | {
+            "real_token_ratio": chosen["packed"].tokens / forest.tokens,
+            "real": rate["forest"] / max(rate["padded"], rate["packed"]),
+            "padding_share": 1 - forest.tokens / forest.places,
+            "learned_share": {n: len(b.numbers) / b.places for n, b in chosen.items()},
+            "tokens_per_s": rate,
+            "seconds": middle,
+            "packing_seconds": {name: batch.packing_seconds for name, batch in chosen.items()},
+            "settings": {name: f"{b.setting}: {b.shape}" for name, b in chosen.items()},
+            "logprob_diff": float(np.abs(logp[0] - logp[1]).max()),
+            "grad_diff": max(forms.apart(grads["forest"], grads[n]) for n in ("padded", "packed")),
+        }
+
+
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    """argv: --quick (tiny sizes: the path, no figure), --repeats, --tokens (forest tokens a batch).
+
+    Raises measure.BenchError for a number below 1.
+    """
+    options = measure.parser("forest", __doc__)
+    options.add_argument("--quick", action="store_true", help="tiny sizes: claims nothing")
+    options.add_argument("--repeats", type=int, help="of the final comparison (5)")
+    options.add_argument("--tokens", type=int, help="forest tokens of a batch (7680)")
+    args = measure.parse(options, argv)
+    sweep = QUICK if args.quick else Sweep()
+    sweep = dataclasses.replace(
+        sweep, repeats=args.repeats or sweep.repeats, size=args.tokens or sweep.size
+    )
+    spec = model(args.quick)
+    bench = Bench(spec, parameters(spec), sweep)
+    part = 6 if args.quick else 60
+
+    def dialogues(turns: int, parts: workloads.Lengths, mean: float, seed: int = 0):
+        count = max(2, round(sweep.size / (2 * mean * turns)))
+        return workloads.thinking(count, turns, parts, parts, spec.vocab, seed)
+
+    same = {k: dialogues(k, workloads.constant(part), part) for k in (4, 8, 16)}
+    tuned, chunks = bench.tune(same[8])
+    turns = {str(k): bench.compare(f"{k} turns", same[k], tuned) for k in same}
+    spread = workloads.lognormal(part, most=7 * part)
+    lognormal = bench.compare("log-normal", dialogues(8, spread, part, 1), tuned)
+    worst = tuned["forest"][0] + 1
+    worst_case = bench.compare(
+        f"every part {worst} tokens", dialogues(8, workloads.constant(worst), worst), tuned
+    )
+    demo, lines = (bench.compare(*one, tuned) for one in _demo(spec, args.quick))
+    figures = {
+        "turns": turns, "lognormal": lognormal, "worst_case": worst_case, "demo_lengths": demo,
+        "demo_agent_lengths": lines,
+    }  # fmt: skip
+    return figures | _summary([*turns.values(), lognormal, worst_case, demo, lines], figures) | {
+        "chunks": chunks, "tuned": tuned, "sweep": dataclasses.asdict(sweep),
+        "parameters": decoder.parameter_count(spec), "measured": "forward and backward, GRPO + CSD",
+        "quick": args.quick, "machine": measure.machine(),
+    }  # fmt: skip
+
+
+def _demo(spec: specs.Spec, quick: bool) -> list[tuple[str, list[types.Tree]]]:
+    """The demo's dialogues from the user's chair and from the agent's."""
+    held = workloads.played(2, 2, vocab=512) if quick else workloads.played(6, 8)
+    found = []
+    for title, trees in (("demo, user", held.user_trees()), ("demo, agent", held.agent_trees())):
+        # Only lengths matter; ids of a larger vocabulary than the model's are folded into it.
+        folded = [
+            tuple(dataclasses.replace(part, ids=part.ids % spec.vocab) for part in one)
+            for one in trees
+        ]
+        found.append((title, workloads.credited(folded, np.random.default_rng(2))))
+    return found
+
+
+def _summary(every: Sequence[dict[str, Any]], figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures over all workloads, and which goals they meet."""
+    kept = lambda one: min(one[n] / one[f"token_ratio_{n}"] for n in ("padded", "packed"))
+    demo, lines = figures["demo_lengths"], figures["demo_agent_lengths"]
+    logprob = max(one["logprob_diff"] for one in every)
+    grad = max(one["grad_diff"] for one in every)
+    return {
+        "max_logprob_diff": logprob,
+        "grad_rel_diff": grad,
+        "padding_share": figures["turns"]["8"]["padding_share"],
+        "tokens_per_s": figures["turns"]["8"]["tokens_per_s"],
+        "time_over_token_ratio": min(kept(one) for one in every),
+        "meets": {
+            "time ratio at least 0.95 of the token ratio": all(kept(o) >= GOAL for o in every),
+            "0.95 of plain rows' real tokens/s": all(o["real"] >= GOAL for o in every),
+            "demo never slower than plain rows": min(
+                one[n] for one in (demo, lines) for n in ("padded", "packed")
+            ) >= 1,
+            "log-probs": logprob <= CLOSE,
+            "gradients": grad <= CLOSE,
+        },
+    }  # fmt: skip
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
