@@ -157,10 +157,11 @@ class _Table:
         return pools.guarded(respond, queries)
 
     def _heard(self, chair: types.Chair, query: Any, reply: Any) -> None:
-        run, since = self._asked[chair].pop(getattr(query, "key", None), (None, 0.0))
-        if run is None:  # answered twice, after it was given up, or never asked
+        asked = self._asked[chair].pop(getattr(query, "key", types.Key(-1, -1, -1)), None)
+        if asked is None:  # answered twice, after it was given up, or never asked
             self.meter["stray_answers"] += 1
             return
+        run, since = asked
         self._moved = True
         self.meter[f"wait_{chair}_seconds"] += time.monotonic() - since
         reply = pools.sound(reply)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import queue
 import threading
 import time
@@ -199,9 +200,7 @@ class Chair:
 
     def respond(self, queries: Sequence[types.Query]) -> Iterable[types.Answer]:
         for query in queries:
-            self.pool.submit(
-                _Tag(query), lambda query=query: checked(query, self.inner.respond([query]))
-            )
+            self.pool.submit(_Tag(query), functools.partial(self._ask, query))
         answers = []
         for tag, outcome in self.pool.ready():
             if not isinstance(tag, _Tag):
@@ -215,6 +214,9 @@ class Chair:
                 self.counts[f"fault_{reply.reason.split(':')[0]}"] += 1
             answers.append((tag.query, reply))
         return answers
+
+    def _ask(self, query: types.Query) -> types.Reply:
+        return checked(query, self.inner.respond([query]))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
