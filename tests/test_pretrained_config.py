@@ -187,6 +187,14 @@ def test_what_is_not_supported_is_refused_by_name(name, changes, words):
         hub_config.spec_of(config)
 
 
+def test_a_nested_config_is_held_to_its_outer_fields_too():
+    config = copy.deepcopy(REAL["qwen3.5-9b"][0])
+    config["text_config"]["tie_word_embeddings"] = True
+    assert not hub_config.spec_of(config).tied  # the outer word counts: a head was stored
+    with pytest.raises(pretrained.Refused, match="quantization_config"):
+        hub_config.spec_of(config | {"quantization_config": {"quant_method": "fp8"}})
+
+
 def test_irregular_layers_are_one_period_and_unknown_fields_are_named():
     config = fresh_config.config_of(made.QWEN35)
     kinds = ["linear_attention"] * 2 + ["full_attention"] * 6

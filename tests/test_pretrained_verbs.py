@@ -101,6 +101,22 @@ def test_inspect_tells_spec_count_bytes_ignored_and_hash(tmp_path, capsys):
     assert lines["parameters"] == f"{decoder.parameter_count(spec):,}"
 
 
+@pytest.mark.slow
+def test_smollm2_goes_from_gguf_to_the_hubs_layout(tmp_path, capsys):
+    gguf = pytest.importorskip("mimesis_jax.pretrained.gguf")
+    try:
+        path = gguf.smollm2_path()
+    except gguf.Unavailable as error:
+        pytest.skip(str(error))
+    assert cli.main(["inspect", str(path)]) == 0
+    assert "134,515,008" in capsys.readouterr().out
+    told = checkpoints.convert(path, tmp_path / "smollm2", to="hub", dtype="bfloat16")
+    assert "134,515,008 parameters in bfloat16" in told
+    back, params = pretrained.load(tmp_path / "smollm2")
+    assert made.equal(params, pretrained.load(path, dtype="bfloat16")[1])
+    assert back.rope_theta == 1e5 and back.tied
+
+
 def test_inspect_of_a_broken_checkpoint_is_one_line(tmp_path, capsys):
     assert cli.main(["inspect", str(tmp_path)]) == 2
     said = capsys.readouterr().err

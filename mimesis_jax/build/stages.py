@@ -48,7 +48,8 @@ class Stages:
         return frozen.params, frozen.hash
 
     def _finish(self, name: str, params) -> None:
-        digest = checkpoint.save_frozen(self.run.path / "models" / name, params, {"stage": name})
+        meta = {"stage": name, "spec": dataclasses.asdict(self.spec)}  # `convert` reads it
+        digest = checkpoint.save_frozen(self.run.path / "models" / name, params, meta)
         self.run.finish(name, {"hash": digest, "late_compiles": self.late.get(name, 0)})
 
     def _stage(self, name: str, params, config, body: Callable) -> Any:

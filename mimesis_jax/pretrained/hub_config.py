@@ -46,7 +46,6 @@ QWEN35 = Family(
         "linear_conv_kernel_dim": specs.KERNEL,
         "attn_output_gate": True,
         "mamba_ssm_dtype": "float32",
-        "output_gate_type": "sigmoid",
     },
 )  # fmt: skip
 FAMILIES = {
@@ -98,6 +97,7 @@ SILENT = {  # fields that change nothing here: identity, other parts of the mode
     "max_window_layers", "pretraining_tp", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
     "vision_config", "image_token_id", "video_token_id", "vision_start_token_id",
     "vision_end_token_id", "language_model_only",
+    "output_gate_type",  # transformers does not look at it: sigmoid in attention, silu in the norm
 }  # fmt: skip
 LIMITS = {"num_hidden_layers": 1024}  # every size else: LARGEST
 LARGEST = 1 << 24
@@ -112,7 +112,7 @@ def spec_of(config: Config, *, vocab_real: int | None = None) -> specs.Spec:
     """
     family = family_of(config)
     text = text_of(config)
-    _supported(family, text)
+    _supported(family, config, text)
     read = _Reader(family, text)
     heads = read.size("num_attention_heads")
     head_dim = read.size("head_dim", otherwise=read.size("hidden_size") // heads)
@@ -223,14 +223,14 @@ def positive(name: str, value: Any) -> float:
     return float(value)
 
 
-def _supported(family: Family, text: Config) -> None:
+def _supported(family: Family, config: Config, text: Config) -> None:
     for name, wanted in family.fixed.items():
         value = text.get(name)
         if value is not None and value != wanted:
             raise tensors.Refused(
                 f"{name} is {str(value)[:40]} in config.json: only {wanted} is supported"
             )
-    for name, value in text.items():
+    for name, value in [*config.items(), *text.items()]:
         if value and any(part in name.lower() for part in FOREIGN):
             raise tensors.Refused(
                 f"{name} is {str(value)[:40]} in config.json: the decoder has no such part; "
@@ -239,7 +239,8 @@ def _supported(family: Family, text: Config) -> None:
 
 
 def _tied(config: Config, text: Config) -> bool:
-    given = [c["tie_word_embeddings"] for c in (text, config) if "tie_word_embeddings" in c]
+    # The whole model's word counts first: its class decided whether a head was stored.
+    given = [c["tie_word_embeddings"] for c in (config, text) if "tie_word_embeddings" in c]
     tied = given[0] if given else False
     if not isinstance(tied, bool):
         raise tensors.Refused(f"tie_word_embeddings is {str(tied)[:40]} in config.json: true|false")
