@@ -2,6 +2,9 @@
 
 A recurrent state cannot be cropped like keys and values, so each slot also keeps a marked copy of
 it: mark where the public trunk ends, decode a private branch, roll back, extend the trunk.
+
+What belongs to one layer of one period is an array of its own: a slice of a stack would be copied
+for every token (measured: most of the time of a step at 16 slots).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from mimesis_jax.models import context, decoder, deltanet
 from mimesis_jax.models import spec as specs
@@ -22,8 +26,9 @@ Layers = dict[str, jax.Array]
 class Point:
     """Where a slot stands, apart from keys and values, which only grow.
 
-    length: [S] int32, tokens in the slot. state: per linear layer [periods, S, H, Dk, Dv] fp32.
-    tail: per linear layer [periods, S, 3, channels], the convolution's last inputs, oldest first.
+    length: [S] int32, tokens in the slot. state: per linear layer [1, S, H, Dk, Dv] fp32.
+    tail: per linear layer [1, S, 3, channels], the convolution's last inputs, oldest first.
+    A layer is called layer0 in the first period, layer0.2 in the third.
     """
 
     length: jax.Array
@@ -36,7 +41,7 @@ class Point:
 class Cache:
     """S slots of at most `capacity` tokens.
 
-    keys, values: per full layer [periods, S, K, length, head_dim]; only a slot's first `length`
+    keys, values: per full layer [1, S, K, length, head_dim]; only a slot's first `length`
       entries mean anything. now: where the slots stand; marked: where rollback returns to.
     """
 
@@ -60,13 +65,53 @@ class Cache:
         return next((keys.shape[3] for keys in self.keys.values()), None)
 
 
+def _named(name: str, period: int) -> str:
+    return f"{name}.{period}" if period else name
+
+
+def _layers(spec: specs.Spec) -> list[tuple[str, specs.LayerKind]]:
+    """Name and kind of every layer of every period."""
+    return [
+        (_named(name, period), kind)
+        for period in range(spec.periods)
+        for name, kind in zip(spec.names, spec.period, strict=True)
+    ]
+
+
+def apart(params: decoder.Params) -> decoder.Params:
+    """The parameters with each period's weights as arrays of their own, for `step` and `extend`.
+
+    Both take stacked weights too, but have to cut them out of the stack in every call. The weights
+    of the periods are copied, so this costs their memory once more.
+    """
+    return {**params, "periods": _cut(params["periods"])}
+
+
+@jax.jit
+def _cut(stack):
+    count = jax.tree.leaves(stack)[0].shape[0]
+    return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], stack) for i in range(count))
+
+
+def _opened(spec: specs.Spec, params: decoder.Params):
+    """The decoder's module, and the modules of its periods."""
+    if not isinstance(params["periods"], tuple):
+        model = decoder.module(spec, params)
+        return model, [model.period(period) for period in range(spec.periods)]
+    parts = params["periods"]
+    # A module does not look at the shapes of its weights: one period's do for the whole stack.
+    model = decoder.module(spec, {**params, "periods": parts[0]})
+    graph, _ = nnx.split(model.periods)
+    return model, [nnx.merge(graph, nnx.State(part)) for part in parts]
+
+
 def init(spec: specs.Spec, slots: int, length: int) -> Cache:
     """An empty cache of `slots` slots for `length` tokens each."""
     keys: Layers = {}
     state: Layers = {}
     tail: Layers = {}
-    for name, kind in zip(spec.names, spec.period, strict=True):
-        lead = (spec.periods, slots)
+    lead = (1, slots)
+    for name, kind in _layers(spec):
         if kind == "full":
             keys[name] = jnp.zeros((*lead, spec.kv_heads, length, spec.head_dim), spec.dtype)
         else:
@@ -81,27 +126,24 @@ def init(spec: specs.Spec, slots: int, length: int) -> Cache:
 
 def _feed(spec: specs.Spec, params, cache: Cache, tokens, count) -> tuple[Cache, jax.Array]:
     """Feeds tokens [S, n], of each row the first count [S]; returns the last one's hidden state."""
-    model = decoder.module(spec, params)
+    model, periods = _opened(spec, params)
     slots, width = tokens.shape
     rows = context.rows(spec, cache.length, count, width)
     keys, values = dict(cache.keys), dict(cache.values)
     state, tail = dict(cache.now.state), dict(cache.now.tail)
     x = model.lookup(tokens.reshape(-1))
-    for period in range(spec.periods):
-        for name, kind, layer in zip(
-            spec.names, spec.period, model.period(period).layers(), strict=True
-        ):
-            if kind == "full":
-                mixed, keys[name], values[name] = layer.mixer.extend(
-                    layer.enter(x), rows, keys[name], values[name], period
-                )
-            else:
-                mixed, new, last = layer.mixer.extend(
-                    layer.enter(x), rows, state[name][period], tail[name][period]
-                )
-                state[name] = state[name].at[period].set(new)
-                tail[name] = tail[name].at[period].set(last)
-            x = layer.leave(x, mixed)
+    layers = [layer for period in periods for layer in period.layers()]
+    for (name, kind), layer in zip(_layers(spec), layers, strict=True):
+        if kind == "full":
+            mixed, keys[name], values[name] = layer.mixer.extend(
+                layer.enter(x), rows, keys[name], values[name], 0
+            )
+        else:
+            mixed, new, last = layer.mixer.extend(
+                layer.enter(x), rows, state[name][0], tail[name][0]
+            )
+            state[name], tail[name] = new[None], last[None]
+        x = layer.leave(x, mixed)
     end = jnp.maximum(count - 1, 0)[:, None, None]
     h = jnp.take_along_axis(x.reshape(slots, width, -1), end, axis=1)[:, 0]
     now = Point(cache.length + count, state, tail)

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Sequence
 import jax
 import numpy as np
 
+from mimesis_jax.models import cache as caches
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import programs, sampling
 
@@ -127,6 +128,7 @@ class Engine:
         self._tick = 0
         self.counts: collections.Counter[str] = collections.Counter()
         self.params, self.version = params, version
+        self._apart = None if params is None else caches.apart(params)  # None until the first load
         self._rows = tuple(r for r in config.rows if r < config.slots)
 
     # --- weights and conversations ------------------------------------------------------------
@@ -138,6 +140,7 @@ class Engine:
                 f"load while {self.open_requests} requests are open: finish them first"
             )
         self.params, self.version = params, version
+        self._apart = caches.apart(params)
         for conversation in self._chairs.values():
             self._release(conversation)
 
@@ -190,18 +193,31 @@ class Engine:
         self._state = programs.reset(self._state, none, none)
         self._state = programs.rollback(programs.mark(self._state, none), none)
         for rows in (*self._rows, self.config.slots):
-            nowhere = np.full(rows, self.config.slots, np.int32)
-            source = np.minimum(nowhere, self.config.slots - 1)
+            nowhere = self._placed(np.full(rows, self.config.slots, np.int32))
+            source = np.full(rows, self.config.slots - 1, np.int32)
             for n in self.config.buckets:
                 self._state = programs.extend(
-                    self.spec, self.params, self._state, nowhere,
+                    self.spec, self._apart, self._state, nowhere,
                     np.zeros((rows, n), np.int32), np.zeros(rows, np.int32),
                 )  # fmt: skip
             self._state, _ = programs.decode(
-                self.spec, self.params, self._state, nowhere,
+                self.spec, self._apart, self._state, nowhere,
                 jax.tree.map(lambda values, at=source: values[at], self._knobs),
                 self._stop[source], np.zeros(rows, bool), np.uint32(self.seed), self.config.block,
             )  # fmt: skip
+
+    def _placed(self, slots: np.ndarray) -> np.ndarray | None:
+        """Slots of rows as the programs take them: None where row r is slot r."""
+        return None if len(slots) == self.config.slots else slots
+
+    def _rows_of(self, slots: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+        """The slot of each row that is computed for these slots (S: none), and the row of each of
+        these slots. When all slots are computed, row r is slot r."""
+        rows = _fitting((*self._rows, self.config.slots), len(slots))
+        place = list(slots) if rows == self.config.slots else list(range(len(slots)))
+        found = np.full(rows, self.config.slots, np.int32)
+        found[place] = slots
+        return found, place
 
     # --- one turn of the crank ----------------------------------------------------------------
 
@@ -300,34 +316,34 @@ class Engine:
         while rest:
             longest = max(len(run) for run in rest.values())
             n = _fitting(self.config.buckets, longest)
-            rows = _fitting((*self._rows, self.config.slots), len(rest))
-            slots = np.full(rows, self.config.slots, np.int32)
-            tokens = np.zeros((rows, n), np.int32)
-            count = np.zeros(rows, np.int32)
-            for row, (slot, run) in enumerate(rest.items()):
+            slots, place = self._rows_of(list(rest))
+            tokens = np.zeros((len(slots), n), np.int32)
+            count = np.zeros(len(slots), np.int32)
+            for row, run in zip(place, rest.values(), strict=True):
                 piece = run[:n]
-                slots[row], count[row] = slot, len(piece)
+                count[row] = len(piece)
                 tokens[row, : len(piece)] = piece
-            self._state = programs.extend(self.spec, self.params, self._state, slots, tokens, count)
+            self._state = programs.extend(
+                self.spec, self._apart, self._state, self._placed(slots), tokens, count
+            )
             self.counts["prefill_calls"] += 1
             rest = {slot: run[n:] for slot, run in rest.items() if len(run) > n}
 
     def _decode(self) -> list[Completion]:
         """One block on as few rows as hold all running slots."""
         running = list(self._running.items())
-        rows = _fitting((*self._rows, self.config.slots), len(running))
-        slots = np.full(rows, self.config.slots, np.int32)
-        slots[: len(running)] = [slot for slot, _ in running]
+        slots, place = self._rows_of([slot for slot, _ in running])
+        rows = len(slots)
         source = np.minimum(slots, self.config.slots - 1)
         knobs = jax.tree.map(lambda values: values[source], self._knobs)
-        active = np.arange(rows) < len(running)
+        active = slots < self.config.slots
         self._state, out = programs.decode(
-            self.spec, self.params, self._state, slots, knobs, self._stop[source], active,
-            np.uint32(self.seed), self.config.block,
+            self.spec, self._apart, self._state, self._placed(slots), knobs, self._stop[source],
+            active, np.uint32(self.seed), self.config.block,
         )  # fmt: skip
         out = jax.device_get(out)
         finished = []
-        for row, (slot, reply) in enumerate(running):
+        for row, (slot, reply) in zip(place, running, strict=True):
             n = int(out.count[row])
             reply.ids += out.token[row, :n].tolist()
             reply.logp += out.logp[row, :n].tolist()

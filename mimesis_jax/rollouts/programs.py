@@ -63,12 +63,17 @@ def reset(state: State, fresh: jax.Array, begun: jax.Array) -> State:
 
 
 @functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
-def extend(spec, params, state: State, slots: jax.Array, tokens: jax.Array, count: jax.Array):
+def extend(spec, params, state: State, slots, tokens: jax.Array, count: jax.Array):
     """Feeds the first count[r] of tokens [R, n] to slot slots[r].
 
     slots: [R] int32, each slot once; S for a row that stands for none. R may be less than S: only
-    these rows are computed. Returns the State.
+    these rows are computed. None: row r is slot r, R = S, and nothing is copied out and back.
+    Returns the State.
     """
+    if slots is None:
+        cache, hidden = caches.extend(spec, params, state.cache, tokens, count)
+        fed = jnp.where((count > 0)[:, None], hidden.astype(jnp.float32), state.hidden)
+        return State(cache, fed, state.count)
     part, hidden = caches.extend(spec, params, caches.take(state.cache, slots), tokens, count)
     cache = caches.put(state.cache, slots, part)
     fed = jnp.where(count > 0, slots, state.count.shape[0])
@@ -95,17 +100,19 @@ def decode(
     """Decodes up to `block` tokens in each active row, in one loop on the device.
 
     slots: [R] int32, the slot of each row, each once; S for a row that stands for none. R may be
-    less than S: only these rows are computed. knobs: over R rows. stop: [R, n] int32 ids that end
+    less than S: only these rows are computed. None: row r is slot r, R = S, and nothing is copied
+    out and back. knobs: over R rows. stop: [R, n] int32 ids that end
     a reply (-1: none). active: [R] bool. seed: uint32.
     A reply ends at a stop id or at knobs.limit tokens. Its last id is not fed to the cache.
     Returns (State, Block over R rows).
     """
     whole, rows = state, active.shape[0]
-    state = State(
-        caches.take(whole.cache, slots),
-        jnp.take(whole.hidden, slots, axis=0, mode="clip"),
-        jnp.take(whole.count, slots, mode="clip"),
-    )
+    if slots is not None:
+        state = State(
+            caches.take(whole.cache, slots),
+            jnp.take(whole.hidden, slots, axis=0, mode="clip"),
+            jnp.take(whole.count, slots, mode="clip"),
+        )
     keys = sampling.streams(seed, knobs.stream)
     out = Block(
         token=jnp.zeros((rows, block), jnp.int32),
@@ -144,6 +151,8 @@ def decode(
         return (out.steps < block) & jnp.any(live)
 
     state, _, out = jax.lax.while_loop(going, body, (state, active, out))
+    if slots is None:
+        return state, out
     return State(
         caches.put(whole.cache, slots, state.cache),
         whole.hidden.at[slots].set(state.hidden, mode="drop"),
