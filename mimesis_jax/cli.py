@@ -122,6 +122,16 @@ writes  standard output only
 
 example: mimesis inspect Qwen3.5-4B
 """,
+    "forest": """
+Draws how episodes are laid out for training: the segments of a row, whose context each is, what it
+sees, what is learned, and the CSD gate of noted replies. One page that needs nothing else.
+
+reads   EPISODES: a run folder, or the episodes.jsonl in one
+writes  forest.html in that folder, or the file of --out
+
+example: mimesis forest runs/demo
+         mimesis forest runs/demo --chair user --phase user_behaviours --count 6
+""",
     "bench": """
 Measures one thing on this machine and says what was measured, on which device, in which versions.
 Forms that are compared run in turn, so that noise hits all; times are medians.
@@ -198,6 +208,13 @@ def parser() -> argparse.ArgumentParser:
     report = _verb(verbs, "report", "a page about a run")
     report.add_argument("run", type=Path, metavar="RUN", help="run folder")
 
+    forest = _verb(verbs, "forest", "draw how episodes are laid out for training")
+    forest.add_argument("episodes", type=Path, metavar="EPISODES", help="run folder, or its file")
+    forest.add_argument("--chair", choices=("agent", "user"), help="whose tokens are learned")
+    forest.add_argument("--count", type=int, default=4, metavar="N", help="episodes (%(default)s)")
+    forest.add_argument("--phase", metavar="NAME", help="only episodes of this phase of the run")
+    forest.add_argument("--out", type=Path, metavar="F", help="the page (forest.html in the run)")
+
     measure = _verb(verbs, "bench", "measure speed and memory here")
     which = measure.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, what in bench.names().items():
@@ -246,6 +263,12 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
         from mimesis_jax.report import page
 
         print(page.write(args.run))
+    elif args.verb == "forest":
+        from mimesis_jax.build import forest_view
+
+        print(forest_view.draw(
+            args.episodes, chair=args.chair, count=args.count, phase=args.phase, out=args.out
+        ))  # fmt: skip
     elif args.verb == "chat":
         _chat(args)
     elif args.verb == "convert":

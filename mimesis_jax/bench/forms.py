@@ -17,7 +17,7 @@ import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.bench import expansion, measure
-from mimesis_jax.forest import pack, tree
+from mimesis_jax.forest import blocks, pack, tree
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import scoring
 from mimesis_jax.trainers import optimizer, reinforce
@@ -96,7 +96,7 @@ def lay(
         expanded = expansion.expand(trees)
         items, numbers, slots = expanded.rows, expanded.numbers, 1
         longest = max(len(one[0]) for one in items)
-    length = -(-int(longest * setting.stretch) // chunk) * chunk
+    length = _rounded(int(longest * setting.stretch), chunk)
 
     def laid(shape: pack.Shape) -> pack.Packed:
         if name == "padded":
@@ -114,6 +114,12 @@ def lay(
         raise measure.BenchError(f"{name} at {setting}: {error}") from error
     seconds = time.perf_counter() - start
     return Batch(name, setting, dataclasses.replace(spec, chunk=chunk), packed, numbers, seconds)
+
+
+def _rounded(length: int, chunk: int) -> int:
+    """A row of at least `length`: whole chunks, and whole blocks where the attention has blocks."""
+    size = -(-length // chunk) * chunk
+    return size if size <= pack.Shape.dense else -(-size // blocks.SIZE) * blocks.SIZE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,6 +105,6 @@ def parse(options: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Nam
     """The options in argv; every number must be at least 1."""
     args = options.parse_args(list(argv))
     for name, value in vars(args).items():
-        if isinstance(value, int) and value < 1:
+        if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise BenchError(f"--{name.replace('_', '-')} {value}: use 1 or more")
     return args

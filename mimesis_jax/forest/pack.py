@@ -34,6 +34,50 @@ class Packed:
     origin: list[np.ndarray]
 
 
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What goes where, before any array is written.
+
+    trees: what is packed (joined, where prompts are shared), names: what errors call each.
+    numbers: [n_scored] for each scored token of `trees` its number among those given, or None
+      where they are the same.
+    placed: blocks, each with the number of its tree's first segment among all segments.
+    rows: block numbers of each row, in order; a multiple of B rows.
+    """
+
+    trees: Sequence[Tree]
+    names: Sequence[str]
+    numbers: np.ndarray | None
+    placed: list[tuple[int, order.Block]]
+    rows: list[list[int]]
+
+
+def plan(
+    trees: Sequence[Tree],
+    shape: Shape,
+    *,
+    names: Sequence[str] | None = None,
+    shared: bool = False,
+) -> Plan:
+    """Cut, join and place the trees; arguments and errors are those of `pack`."""
+    called = [f"tree {number}" for number in range(len(trees))] if names is None else list(names)
+    if len(called) != len(trees):
+        raise ValueError(f"{len(called)} names for {len(trees)} trees: give one each")
+    numbers = None
+    if shared:
+        for one, name in zip(trees, called, strict=True):
+            tree.check(one, name)
+        joined = share.join(trees, shape, called)
+        trees, called, numbers = joined.trees, joined.names, joined.numbers
+    placed: list[tuple[int, order.Block]] = []
+    first = 0
+    for one, name in zip(trees, called, strict=True):
+        placed.extend((first, block) for block in blocks(one, shape, name))
+        first += len(one)
+    chosen = rows.assign([block for _, block in placed], shape) if placed else []
+    return Plan(trees, called, numbers, placed, chosen)
+
+
 def pack(
     trees: Sequence[Tree],
     shape: Shape,
@@ -53,27 +97,14 @@ def pack(
     scored root token, a path longer than a row, a segment with more scored tokens than a row has
     room for, and a tree that nests its forks deeper than there are slots.
     """
-    called = [f"tree {number}" for number in range(len(trees))] if names is None else names
-    if len(called) != len(trees):
-        raise ValueError(f"{len(called)} names for {len(trees)} trees: give one each")
-    numbers = None
-    if shared:
-        for one, name in zip(trees, called, strict=True):
-            tree.check(one, name)
-        joined = share.join(trees, shape, called)
-        trees, called, numbers = joined.trees, joined.names, joined.numbers
-    placed: list[tuple[int, order.Block]] = []  # with the number of their tree's first segment
-    first = 0
-    for one, name in zip(trees, called, strict=True):
-        placed.extend((first, block) for block in blocks(one, shape, name))
-        first += len(one)
-    if not placed:
+    made = plan(trees, shape, names=names, shared=shared)
+    if not made.placed:
         return Packed([], [])
-    chosen = rows.assign([block for _, block in placed], shape)
-    parts = [part for one in trees for part in one]
-    forests, origin = fill.arrays(parts, placed, chosen, shape)
+    parts = [part for one in made.trees for part in one]
+    forests, origin = fill.arrays(parts, made.placed, made.rows, shape)
     if shape.long:
         forests = [lists.plan(forest, kernel=shape.kernel) for forest in forests]
+    numbers = made.numbers
     if numbers is not None and len(numbers):
         origin = [np.where(o == fill.NONE, fill.NONE, numbers[o]) for o in origin]
     return Packed(forests, origin)
