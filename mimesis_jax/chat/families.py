@@ -126,6 +126,16 @@ SMOLLM2 = Family(
     stops=("<|endoftext|>",),
     system="You are a helpful AI assistant named SmolLM, trained by Hugging Face",
 )
+# SmolLM2 has no thoughts. A simulator trained from it needs two marks that no text produces: two of
+# the ids that its base kept for issue trackers, and that the chat model never met, serve as these.
+SMOLLM2_THOUGHTS = dataclasses.replace(
+    SMOLLM2,
+    name="smollm2-thoughts",
+    think=("<issue_start>", "<issue_closed>"),
+    think_end="<issue_closed>",
+    nothing="<issue_start><issue_closed>",
+    thinking="sample",
+)
 _LLAMA_ROLES = {
     "system": "system", "user": "user", "agent": "assistant", "tool": "ipython", "note": "system"
 }  # fmt: skip
@@ -145,8 +155,11 @@ LLAMA31 = Family(
     calls="llama",
 )
 ALL = {
-    family.name: family for family in (SMALL, QWEN35, QWEN35_SMALL, QWEN3, QWEN25, SMOLLM2, LLAMA31)
-}
+    family.name: family
+    for family in (
+        SMALL, QWEN35, QWEN35_SMALL, QWEN3, QWEN25, SMOLLM2, SMOLLM2_THOUGHTS, LLAMA31
+    )
+}  # fmt: skip
 SMALL_WIDTH = 2048  # hidden_size of Qwen3.5-2B, the widest that does not think unasked
 
 
