@@ -7,8 +7,8 @@
 #   on_one N COMMAND  the same on worker N
 #   push FILE         copies a file into the home folder of every worker
 #   pull N FILE TO    copies a file from the home folder of worker N
-#   machines          prints none, waiting, ready, gone (taken away) or failed
-#   do_create, do_wait, do_delete
+#   machines          prints none, waiting, ready, gone (taken away), failed or unknown
+#   do_create, do_wait (75 where the machines are taken away meanwhile), do_delete, discard
 # and gets do_copy, do_install, do_check, do_run, do_status, do_tail, do_join, do_stop, do_fetch,
 # do_resume and do_up.
 
@@ -149,6 +149,17 @@ tally() { # from the status lines: ALL (none, running, done, failed, lost, mixed
     if [ "${count[lost]}" -gt 0 ]; then ALL=lost; fi
 }
 
+known_machines() { # the state, once it can be told: a laptop's network may be away for a while
+    local is i
+    for i in $(seq 60); do
+        is=$(machines)
+        [ "$is" = unknown ] || break
+        say "(try $i of 60)"
+        pause
+    done
+    echo "$is"
+}
+
 follow() { # until the command has ended on every worker; its code, or 75 where it was taken away
     local missed=0 code
     if dry; then
@@ -159,7 +170,7 @@ follow() { # until the command has ended on every worker; its code, or 75 where 
         code=0
         gather "$(remote status)" || code=$?
         if [ "$code" -ne 0 ]; then
-            [ "$(machines)" = ready ] || return "$GONE"
+            [ "$(known_machines)" = ready ] || return "$GONE"
             missed=$((missed + 1))
             [ "$missed" -lt 3 ] || die 3 "the machines are there but not every worker answers, three times in a row"
             pause
@@ -175,7 +186,7 @@ follow() { # until the command has ended on every worker; its code, or 75 where 
             failed)
                 # One worker taken away makes the others fail: so look at the machines once more.
                 pause
-                [ "$(machines)" = ready ] || return "$GONE"
+                [ "$(known_machines)" = ready ] || return "$GONE"
                 say "failed on:$BAD"
                 return "$WORST"
                 ;;
@@ -253,11 +264,21 @@ do_resume() { # the command, to its end, through as many preemptions as --attemp
 }
 
 revive() { # machines that can work, whatever was there before
-    local is
-    is=$(machines)
-    case $is in
-        gone | failed) say "machines: $is"; discard; do_create; do_wait ;;
-        none) do_create; do_wait ;;
-        waiting) do_wait ;;
-    esac
+    local is code
+    while :; do
+        is=$(known_machines)
+        case $is in
+            ready) return ;;
+            gone | failed)
+                say "machines: $is"
+                discard
+                do_create
+                ;;
+            none) do_create ;;
+            unknown) die 1 "what became of ${SET[name]} cannot be told: see above" ;;
+        esac
+        code=0
+        do_wait || code=$?
+        [ "$code" -eq "$GONE" ] || return "$code"
+    done
 }

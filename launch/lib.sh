@@ -205,7 +205,7 @@ after_failure() {
     local code=$?
     trap - EXIT
     if [ "$code" -ne 0 ] && [ "$code" -ne 2 ] && ! dry; then
-        say "$SELF: $VERB ended with $code. $WHAT goes on costing money until it is deleted."
+        say "$SELF: $VERB ended with $code. $WHAT, if it was made, goes on costing money until it is deleted."
         if [ "${SET[on-failure]}" = delete ] ||
             { [ "${SET[on-failure]}" = ask ] && [ -t 0 ] && confirm "Delete it now?"; }; then
             SET[yes]=true

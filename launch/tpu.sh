@@ -146,7 +146,10 @@ do_wait() {
         last=$is
         case $is in
             ACTIVE) if healthy; then return; fi ;;
-            SUSPENDED | SUSPENDING) die "$GONE" "${SET[name]} was taken away while it was waited for" ;;
+            SUSPENDED | SUSPENDING)
+                say "${SET[name]} was taken away while it was waited for"
+                return "$GONE"
+                ;;
             FAILED) die 1 "${SET[name]} has failed: gcloud compute tpus queued-resources describe ${SET[name]} $(where) says why" ;;
             NONE) die 1 "${SET[name]} does not exist: create makes it" ;;
         esac
@@ -187,5 +190,5 @@ need name project zone type
 generation_of "${SET[type]}" >/dev/null
 [ "$(generation_of "${SET[type]}")" != tpu7x ] || die 2 "queued resources do not serve tpu7x: use launch/gke.sh"
 chips_of "${SET[type]}" >/dev/null
-case $VERB in wait | copy | install | check | run | join) watch_failure "${SET[name]} ($(chips) chips of ${SET[type]})" ;; esac
+case $VERB in resume | wait | copy | install | check | run | join) watch_failure "${SET[name]} ($(chips) chips of ${SET[type]})" ;; esac
 "do_$VERB"

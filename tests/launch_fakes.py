@@ -13,6 +13,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+OTHERS = ("CLOUDSDK", "MIMESIS", "GIT_", "SLURM", "JAX_")  # variables that would disturb
 LAUNCH = Path(__file__).resolve().parent.parent / "launch"
 
 HEAD = f"#!{sys.executable}\n" + textwrap.dedent(
@@ -46,6 +47,7 @@ HEAD = f"#!{sys.executable}\n" + textwrap.dedent(
 
 SSH = """
 host, *command = bare(WORDS)
+command = command[1:] if command[:1] == ["--"] else command
 sys.exit(on(host.split("@")[-1], " ".join(command)))
 """
 
@@ -145,7 +147,8 @@ class World:
         """Runs launch/SCRIPT.sh with words; the finished process with text output."""
         return subprocess.run(
             ["bash", str(self.repo / "launch" / f"{script}.sh"), *words],
-            cwd=self.path, env=self.env, stdin=stdin, capture_output=True, text=True, timeout=timeout,
+            cwd=self.path, env=self.env, stdin=stdin, capture_output=True, text=True,
+            timeout=timeout,
         )  # fmt: skip
 
     def begin(self, script, *words):
@@ -189,7 +192,7 @@ def world(path: Path) -> World:
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "start"]):
         subprocess.run([*git, *words], check=True)
     env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("CLOUDSDK", "MIMESIS", "GIT_"))},
+        **{k: v for k, v in os.environ.items() if not k.startswith(OTHERS)},
         "FAKE": str(path),
         "HOME": str(path),
         "PATH": f"{path / 'bin'}:{os.environ['PATH']}",

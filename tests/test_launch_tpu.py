@@ -120,6 +120,15 @@ def test_resume_goes_through_a_preemption_and_ends_with_the_commands_code(pod):
     assert len((shared / "starts").read_text().split()) == 8
 
 
+def test_resume_outlives_a_loss_while_waiting_and_an_answer_that_fails(pod):
+    # create; waiting, then suspended; deleted, created once more; ACTIVE from there on.
+    (pod.path / "created").write_text("PROVISIONING SUSPENDED SUSPENDED UNREACHABLE ACTIVE")
+    got = pod.launch("tpu", "resume", *POD, "--local-out", "--", "sh", "-c", "exit 3")
+    assert got.returncode == 3, got.stderr
+    assert "taken away while it was waited for" in got.stderr
+    assert len(words(pod, "queued-resources create")) >= 2
+
+
 def test_resume_takes_up_what_runs_already(pod):
     go = pod.path / "go"
     command = ("sh", "-c", f"until [ -e {go} ]; do sleep 0.1; done; exit 5")

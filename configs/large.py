@@ -1,0 +1,114 @@
+"""What the eight large runs share: the papers' settings of each stage, models, meshes and shapes.
+
+The files simulator_{midtrain,thoughts,grpo}_{4b,9b}.py and agent_csd_{4b,9b}.py choose from here.
+A figure marked [paper] is the published one (arXiv 2610.09484); the others are ours, chosen so that
+the shapes are plausible on 16 chips of v5p, and measured by nobody yet.
+
+`mimesis train` does not run them: no trainer spans devices or reads `kind: large` yet. They say
+what is to be planned and run, in the fields that the parts have (every section of a part freezes
+into its dataclass, which a test holds), and `launch/README.md` says on which machines.
+"""
+
+from ml_collections import ConfigDict
+
+MODELS = {  # the sizes' simulators and agents: preset of the spec, checkpoint
+    "simulator_4b": ("qwen35_4b", "checkpoints/Qwen3.5-4B"),
+    "simulator_9b": ("qwen35_9b", "checkpoints/Qwen3.5-9B"),
+    "agent_4b": ("qwen3_4b", "checkpoints/Qwen3-4B"),
+    "agent_9b": ("qwen3_8b", "checkpoints/Qwen3-8B"),
+}
+
+
+def model(preset: str, checkpoint: str) -> dict:
+    """A trained model: bf16 computation, fp32 weights of record, layers computed again."""
+    return {
+        "preset": preset,
+        "checkpoint": checkpoint,
+        "dtype": "bfloat16",
+        "param_dtype": "float32",
+        "remat": "full",
+    }
+
+
+def frozen(preset: str, checkpoint: str) -> dict:
+    """A model that only decodes."""
+    return model(preset, checkpoint) | {"param_dtype": "bfloat16", "remat": "none"}
+
+
+def optimizer(lr: float, **fields) -> dict:
+    """AdamW as every stage has it."""
+    return {"lr": lr, "warmup": 50, "floor": 0.1, "weight_decay": 0.01, "clip": 1.0, **fields}
+
+
+def grpo(**fields) -> dict:
+    """What both GRPO stages share: n = 8 and clip 0.2/0.28 [paper], no KL, one update a batch."""
+    loss = {"eps_low": 0.2, "eps_high": 0.28, "entropy": 0.0}
+    return {"copies": 8, "updates": 1, "save_every": 10, "loss": loss} | fields
+
+
+def midtrain() -> dict:
+    """User-role mid-training: lr 3e-5 cosine, 5,000 steps, context 16k [paper]; 32 rows a step."""
+    return {"steps": 5000, "save_every": 250, "optimizer": optimizer(3e-5, decay="cosine")}
+
+
+def thoughts() -> dict:
+    """Thought SFT: lr 1e-7, 3 epochs [paper]; the steps follow from the data (`epochs`)."""
+    return {"steps": 300, "save_every": 50, "optimizer": optimizer(1e-7, decay="cosine")}
+
+
+def behaviours() -> dict:
+    """Joint GRPO of the user: lr 8e-6, no KL [paper]; one reward a dialogue."""
+    credit = {"score": "sum", "credit": "equalized", "gamma": 1.0}
+    rate = optimizer(8e-6, warmup=10, decay="constant", weight_decay=0.0)
+    return grpo(steps=200, rows=64, stream=2000, credit=credit, optimizer=rate)
+
+
+def agent() -> dict:
+    """Multi-turn GRPO with CSD: r2g with gamma 0.8, alpha 0.01 with lr 1e-6, beta 5 [paper].
+
+    CSD in every update, as published; with one update a batch that is the on-policy one.
+    """
+    loss = {"eps_low": 0.2, "eps_high": 0.28, "alpha": 0.01, "entropy": 0.0}
+    credit = {"score": "r2g", "credit": "r2g", "gamma": 0.8}
+    rate = optimizer(1e-6, warmup=10, decay="constant", weight_decay=0.0)
+    own = {"loss": loss, "credit": credit, "optimizer": rate, "csd_updates": 1, "beta": 5.0}
+    return grpo(steps=300, goals=16, stream=1000, **own)
+
+
+def get_config() -> ConfigDict:
+    """Everything by section; the eight files take what they need."""
+    config = ConfigDict()
+    config.seed = 0
+    config.trained = ConfigDict({name: model(*which) for name, which in MODELS.items()})
+    config.frozen = ConfigDict({name: frozen(*which) for name, which in MODELS.items()})
+    config.mesh = ConfigDict({"preset": "fsdp", "data": 1, "fsdp": 16, "tensor": 1})
+    config.micro_batches = 2
+    # Rows are of all devices together: a multiple of data x fsdp.
+    config.long_rows = ConfigDict(
+        {"rows": 16, "length": 16384, "chunk": 64, "learned": 6144, "slots": 1}
+    )
+    config.episode_rows = ConfigDict(
+        {"rows": 16, "length": 8192, "chunk": 64, "learned": 4096, "slots": 2}
+    )
+    # Slots and rows of one process: each decodes on its own devices.
+    config.engine = ConfigDict(
+        {"slots": 32, "length": 8192, "block": 16, "buckets": (64, 256, 1024, 4096), "rows": (8,)}
+    )
+    config.user_seat = ConfigDict(
+        {"thinking": "sample", "temperature": 1.0, "limit": 512, "min_think": 4}  # 4 [paper]
+    )
+    config.agent_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 1024})
+    config.conversations = ConfigDict(
+        {"source": "wildchat", "paths": ("data/wildchat",), "split": "train", "held_out": 2000,
+         "validation": 500, "max_bad_share": 0.01, "epochs": 1}
+    )  # fmt: skip
+    config.annotated = ConfigDict(
+        {"source": "thoughttrace", "paths": ("data/thoughttrace",), "split": "train",
+         "held_out": 200, "validation": 100, "max_bad_share": 0.01, "epochs": 3}
+    )  # fmt: skip
+    config.turns = 16  # of a gym
+    config.simulator_midtrain = ConfigDict(midtrain())
+    config.simulator_thoughts = ConfigDict(thoughts())
+    config.simulator_grpo = ConfigDict(behaviours())
+    config.agent_csd = ConfigDict(agent())
+    return config

@@ -1,0 +1,40 @@
+"""The 4B user simulator, third stage: joint GRPO on behaviours and other domains.
+
+    mimesis train --config simulator_grpo_4b --out /mnt/runs/simulator_grpo_4b
+
+reads   start: the run folder of simulator_thoughts_4b; opposite it the Qwen3-4B agent
+writes  the run folder; its result is what agent_csd_4b begins from
+needs   16 chips of v5p (v5p-32), both models resident; a judge that is a model, not there yet
+
+Not runnable yet: `mimesis train` refuses kind "large", since no trainer spans devices. The file
+says what is to be planned and run; nothing of it was measured.
+"""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from mimesis_jax import config
+
+
+def get_config() -> ConfigDict:
+    """Sections of large.py; any value can be set with --config.KEY=VALUE."""
+    base = config.read(Path(__file__).with_name("large.py"))
+    return ConfigDict(
+        {
+            "kind": "large",
+            "stage": "simulator_grpo",
+            "seed": base.seed,
+            "start": "runs/simulator_thoughts_4b",
+            "model": base.trained.simulator_4b,
+            "opposite": base.frozen.agent_4b,
+            "mesh": base.mesh,
+            "micro_batches": base.micro_batches,
+            "shape": base.episode_rows,
+            "engine": base.engine,
+            "user_seat": base.user_seat,
+            "agent_seat": base.agent_seat,
+            "turns": base.turns,
+            "simulator_grpo": base.simulator_grpo,
+        }
+    )

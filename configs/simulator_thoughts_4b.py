@@ -1,0 +1,36 @@
+"""The 4B user simulator, second stage: each human turn is its thought, then its words.
+
+    mimesis train --config simulator_thoughts_4b --out /mnt/runs/simulator_thoughts_4b
+
+reads   start: the run folder of simulator_midtrain_4b; data.paths: ThoughtTrace
+writes  the run folder; its result is what simulator_grpo_4b begins from
+needs   16 chips of v5p (v5p-32); three epochs, so the steps follow from the size of the set
+
+Not runnable yet: `mimesis train` refuses kind "large", since no trainer spans devices. The file
+says what is to be planned and run; nothing of it was measured.
+"""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from mimesis_jax import config
+
+
+def get_config() -> ConfigDict:
+    """Sections of large.py; any value can be set with --config.KEY=VALUE."""
+    base = config.read(Path(__file__).with_name("large.py"))
+    return ConfigDict(
+        {
+            "kind": "large",
+            "stage": "simulator_thoughts",
+            "seed": base.seed,
+            "start": "runs/simulator_midtrain_4b",
+            "model": base.trained.simulator_4b,
+            "mesh": base.mesh,
+            "micro_batches": base.micro_batches,
+            "data": base.annotated,
+            "shape": base.long_rows,
+            "simulator_thoughts": base.simulator_thoughts,
+        }
+    )
