@@ -186,6 +186,20 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("when", ["mimesis_jax.runs.disk.write", "shutil.copyfile"])
+def test_a_broken_off_freeze_leaves_nothing(tmp_path, monkeypatch, when):
+    made.hub(tmp_path / "hub")
+    spec, params = pretrained.load(tmp_path / "hub")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(when, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        keeping.keep(tmp_path / "ours", spec, params, source=tmp_path / "hub")
+    assert [p.name for p in tmp_path.iterdir()] == ["hub"]
+
+
 def test_a_small_disk_is_told_before_writing(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)

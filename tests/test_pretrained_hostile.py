@@ -229,16 +229,20 @@ def test_links_of_the_hubs_cache_are_followed_into_their_own_blobs_only(path, tm
     snapshot = repo / "snapshots" / "0123abcd"
     snapshot.mkdir(parents=True)
     (repo / "blobs").mkdir()
+    (path / "merges.txt").write_text("a b")
     for number, file in enumerate(sorted(path.iterdir())):
         file.rename(repo / "blobs" / str(number))
         (snapshot / file.name).symlink_to(f"../../blobs/{number}")
     spec, params = pretrained.load(snapshot)
     assert made.equal(params, made.params(spec))
+    checkpoints.convert(snapshot, tmp_path / "copy", to="hub")
+    assert {p.name for p in (tmp_path / "copy").iterdir()} == {CONFIG, FILE, "merges.txt"}
+    assert (tmp_path / "copy" / "merges.txt").read_text() == "a b"  # by its name, not its blob's
     # A second repository's blobs are not this one's.
     other = tmp_path / "models--org--other" / "blobs"
     other.mkdir(parents=True)
-    (repo / "blobs" / "1").rename(other / "1")
-    (snapshot / sorted(p.name for p in snapshot.iterdir())[1]).unlink()
+    (snapshot / FILE).resolve().rename(other / "1")
+    (snapshot / FILE).unlink()
     (snapshot / FILE).symlink_to(other / "1")
     refused(snapshot, "out of its folder")
 

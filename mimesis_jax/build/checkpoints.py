@@ -100,7 +100,7 @@ def _hub(path: Path, spec: specs.Spec) -> list[tuple[str, Any]]:
         lines.append(("stored twice", f"{account.twin} is tied to the embedding"))
     if unread := hub_config.unread(opened.config):
         lines.append(("config not read", ", ".join(unread)))
-    lines.append(("taken along", ", ".join(file.name for file in opened.carried()) or "nothing"))
+    lines.append(("taken along", ", ".join(opened.carried()) or "nothing"))
     return lines
 
 

@@ -79,8 +79,8 @@ def save(
         contents += [copied(entry) for entry in origin.extra]
     with appearing(path, sum(content.size for content in contents)) as partial:
         _shards(partial, contents, shard, path.name)
-        for file in origin.folder.carried() if origin else ():
-            shutil.copyfile(file, partial / file.name)
+        for name, file in origin.folder.carried().items() if origin else ():
+            shutil.copyfile(file, partial / name)
         disk.write(partial / "config.json", config)
 
 

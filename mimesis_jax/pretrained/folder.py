@@ -57,15 +57,18 @@ class Folder:
         """The tensors that one of our checkpoints keeps aside, {} when there are none."""
         return tensors.header(inside(self.path, IGNORED)) if self.has(IGNORED) else {}
 
-    def carried(self) -> list[Path]:
-        """Tokenizer, template, generation and licence files: what an export takes along."""
-        found = []
+    def carried(self) -> dict[str, Path]:
+        """Tokenizer, template, generation and licence files, links followed: what goes along.
+
+        By the name in the folder; in the hub's cache the file itself is called by its hash.
+        """
+        found = {}
         for file in sorted(self.path.iterdir()):
             named = file.name.startswith(LEGAL) or file.suffix in CARRIED
             weights = file.name == "config.json" or file.name.endswith(".index.json")
             there = file.is_file() or file.is_symlink()
             if there and named and not weights and not file.name.startswith("."):
-                found.append(inside(self.path, file.name))
+                found[file.name] = inside(self.path, file.name)
         return found
 
     def _indexed(self) -> dict[str, tensors.Entry]:

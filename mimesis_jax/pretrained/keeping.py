@@ -35,26 +35,29 @@ def keep(
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
     with exporting.appearing(path, size + sum(entry.size for entry in extra)) as partial:
         meta: dict[str, Any] = {"spec": dataclasses.asdict(spec)}
-        partial.rmdir()  # save_frozen makes its folder itself
-        files = _files(origin.folder) if origin else []
+        files = _files(origin.folder) if origin else {}
         meta["source"] = {
             "name": Path(source).name if source else None,
-            "files": {file.name: _sum(file) for file in files},
+            "files": {name: _sum(file) for name, file in files.items()},
             "ignored": [entry.name for entry in extra],
         }
-        digest = checkpoint.save_frozen(partial, params, meta)
+        whole = partial / "whole"  # inside, so that a broken-off save goes with its surroundings
+        digest = checkpoint.save_frozen(whole, params, meta)
+        for made in whole.iterdir():
+            made.rename(partial / made.name)
+        whole.rmdir()
         if origin is not None:
             (partial / "source").mkdir()
-            for file in files:
-                shutil.copyfile(file, partial / "source" / file.name)
+            for name, file in files.items():
+                shutil.copyfile(file, partial / "source" / name)
             if extra:
                 contents = [exporting.copied(entry) for entry in extra]
                 tensors.write(partial / "source" / folder.IGNORED, contents)
     return digest
 
 
-def _files(opened: folder.Folder) -> list[Path]:
-    return [folder.inside(opened.path, "config.json"), *opened.carried()]
+def _files(opened: folder.Folder) -> dict[str, Path]:
+    return {"config.json": folder.inside(opened.path, "config.json"), **opened.carried()}
 
 
 def _sum(path: Path) -> str:
