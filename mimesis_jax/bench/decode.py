@@ -39,17 +39,15 @@ QUESTION = "What is the capital of France? Answer in one sentence."
 
 
 @contextmanager
-def one_core() -> Iterator[int]:
-    """Pins the process to one of its cores; the thread pools that start inside have one thread.
-
-    Gives the number of cores that a pool which had started before still uses.
-    """
+def one_core() -> Iterator[None]:
+    """Pins the process to one of its cores; a thread pool that starts inside has one thread, one
+    that had started before shares the core. Raises BenchError where nothing can be pinned."""
     if not hasattr(os, "sched_setaffinity"):
         raise measure.BenchError("this system cannot pin a process to a core: use Linux")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
-        yield 1
+        yield
     finally:
         os.sched_setaffinity(0, before)
 
@@ -73,7 +71,9 @@ class Ours:
         self.state = programs.start(self.model.spec, self.batch, length)
         fed = np.tile(self.prompt, (self.batch, 1)).astype(np.int32)
         count = np.full(self.batch, len(self.prompt), np.int32)
-        self.state = programs.extend(self.model.spec, self.params, self.state, None, fed, count)
+        no = np.zeros(self.batch, bool)
+        feed = programs.Feed(fed, count, no, no, no, np.zeros(self.batch, np.int32))
+        self.state = programs.extend(self.model.spec, self.params, self.state, None, feed)
         # Kept aside, because every run of the program eats its state.
         self.begun = jax.tree.map(np.asarray, self.state)
         self.ready()
@@ -85,7 +85,7 @@ class Ours:
         """[batch, tokens] int32."""
         self.state, out = programs.decode(
             self.model.spec, self.params, self.state, None, self.knobs, self.stop, self.everyone,
-            np.uint32(0), self.tokens,
+            np.uint32(0), np.int32(1 << 30), self.tokens,
         )  # fmt: skip
         return np.asarray(out.token)
 
