@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 
 
 def supervised(steps, lr, save_every=100):
-    optimizer = ConfigDict({"lr": lr, "warmup": 10})
+    optimizer = ConfigDict({"method": "muon", "lr": lr, "warmup": 10})
     return ConfigDict({"steps": steps, "save_every": save_every, "optimizer": optimizer})
 
 
@@ -25,7 +25,13 @@ def agent(steps, alpha):
             "stream": 1000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28, "alpha": alpha, "entropy": 0.0},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 1.5e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {
+                "method": "adamw",
+                "lr": 1.5e-4,
+                "warmup": 2,
+                "decay": "constant",
+                "weight_decay": 0.0,
+            },
         }
     )
 
@@ -40,11 +46,15 @@ def get_config():
     config.engine = ConfigDict({"slots": 64, "length": 224, "block": 8, "buckets": (16, 48)})
     config.world = ConfigDict(
         {
-            "base": 6000,  # dialogues of all six training families, both chairs learn
-            "careful": 0.5,  # share of them with an agent that makes no mistakes
-            "start_q": 0.8,  # how often the agent that the start imitates is right
+            "base": 8000,  # dialogues of all six training families, both chairs learn
+            "denied": 0.25,  # share of them with many denied cases
+            "open": 0.15,  # ... with people who say all at once
+            "naive": 0.1,  # ... with the agent that the start imitates
+            "start": 2500,  # dialogues of that agent,
+            "start_q": 0.95,  # which is right that often at each turn,
+            "start_having": 0.5,  # and has each of the desk's skills in that share of dialogues
             "user": 2000,  # of the third that the simulator is trained on
-            "practice": 2500,  # behaviour, control and recall rows of that third
+            "practice": 4000,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
             "perfect": 2000,  # of the scripted agent without mistakes (arm sft_perfect)
             "drills": 3000,
@@ -57,7 +67,7 @@ def get_config():
     config.drill = supervised(120, 3e-3)
     config.base = supervised(1000, 3e-3)
     config.user_midtrain = supervised(50, 1e-3)
-    config.user_thoughts = supervised(300, 1e-3)
+    config.user_thoughts = supervised(400, 1e-3)
     config.model_user = supervised(130, 1e-3)
     config.agent_start = supervised(100, 1e-3)
     config.sft_perfect = supervised(80, 7e-4)
@@ -71,12 +81,18 @@ def get_config():
             "stream": 2000,
             "loss": {"eps_low": 0.2, "eps_high": 0.28},
             "credit": {"score": "sum", "credit": "equalized", "gamma": 1.0},
-            "optimizer": {"lr": 3e-4, "warmup": 2, "decay": "constant", "weight_decay": 0.0},
+            "optimizer": {
+                "method": "adamw",
+                "lr": 3e-4,
+                "warmup": 2,
+                "decay": "constant",
+                "weight_decay": 0.0,
+            },
         }
     )
-    config.agent_grpo = agent(32, 0.0)
-    config.agent_csd = agent(32, 0.05)
-    config.agent_grpo_assistant_user = agent(32, 0.0)
+    config.agent_grpo = agent(28, 0.0)
+    config.agent_csd = agent(28, 0.05)
+    config.agent_grpo_assistant_user = agent(28, 0.0)
     config.user_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 40})
     config.agent_seat = ConfigDict({"thinking": "none", "temperature": 1.0, "limit": 16})
     config.evaluation = ConfigDict({"goals": 24, "temperature": 0.5, "behaviour_rows": 12})
@@ -85,8 +101,8 @@ def get_config():
     config.quick = ConfigDict(
         {
             "world": {
-                "base": 300, "user": 120, "practice": 250, "model_user": 100, "perfect": 100,
-                "drills": 200, "held_out": 30,
+                "base": 300, "start": 150, "user": 120, "practice": 250, "model_user": 100,
+                "perfect": 100, "drills": 200, "held_out": 30,
             },
             "drill": short, "base": short, "user_midtrain": short, "user_thoughts": short,
             "model_user": short, "agent_start": short, "sft_perfect": short,

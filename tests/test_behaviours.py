@@ -204,7 +204,7 @@ def test_hints_are_short_and_distinct_and_words_stay_few():
     shared = phrases.words({"": phrases.BEHAVIOUR})
     assert not shared & world
     spoken = phrases.words(phrases.FAMILIES) | shared | set(phrases_behaviour.CONDITIONS)
-    assert len(world | spoken | set(" ".join(hints).split())) <= 350
+    assert len(world | spoken | set(" ".join(hints).split())) <= 500
 
 
 def test_goals_of_a_step():

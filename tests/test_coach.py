@@ -15,7 +15,7 @@ from mimesis_jax.users import population
 GUIDE = "swap needs colour then size . deny if day sunday ."
 
 
-def episodes(n: int = 60, q: float = agent.START_Q, at: int = 50_000):
+def episodes(n: int = 60, q: float = 0.6, at: int = 50_000):
     people = population.REFERENCE
     jobs = play.jobs(desk.DeskGym, people.goals(range(at, at + n)), copies=1, stream=0)
     return play.play(jobs, agent=agent.ScriptedAgent(q), user=people.user())

@@ -98,15 +98,16 @@ def result(*rows):
 
 
 def test_missing_episodes_are_left_out_of_means_and_differences():
-    """a: 1, 0 (one is missing) is 0.5; b: 1, 1, 0 is 2/3. Their difference to all 0 on the five
-    cells that both have is 3/5."""
+    """a: 1, 0 (one is missing) is 0.5; b: 1, 1, 0 is 2/3. Each user counts once in
+    the mean, in a difference and in their intervals, however many of its cells are missing."""
     some = result([1, NAN, 0], [1, 1, 0])
     measured = dict(some.measure())
     assert measured["by_user"] == pytest.approx({"a": 0.5, "b": 2 / 3})
     assert measured["mean"] == pytest.approx((0.5 + 2 / 3) / 2)
     zeros = result([0, 0, 0], [0, 0, 0])
-    assert cross.paired(some, zeros).mean == pytest.approx(3 / 5)
-    # a cell that only the other one lacks is left out too: 1, 0, 1, 0 remain
+    assert cross.paired(some, zeros).mean == pytest.approx(measured["mean"])
+    assert measured["ci95"][0] <= measured["mean"] <= measured["ci95"][1]
+    # a cell that only the other one lacks is left out too: 1, 0 and 1, 0 remain
     other = result([0, 0, 0], [0, NAN, 0])
     assert cross.paired(some, other).mean == pytest.approx(2 / 4)
 

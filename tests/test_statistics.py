@@ -21,6 +21,15 @@ def test_clusters_widen_the_interval():
     assert by_goal.half_width == pytest.approx(expected, rel=0.15)
 
 
+def test_weights_count_as_often_as_they_say():
+    """1 and 0 with weights 3 and 1 are the mean of 1, 1, 1, 0; twice the weights change nothing."""
+    found = statistics.mean_ci([1.0, 0.0], [0, 1], weights=[3.0, 1.0])
+    assert found.mean == pytest.approx(0.75)
+    assert found == statistics.mean_ci([1.0, 0.0], [0, 1], weights=[6.0, 2.0])
+    with pytest.raises(ValueError, match=r"weights of shape \(3,\) for 2 values"):
+        statistics.mean_ci([1.0, 0.0], [0, 1], weights=[1.0, 1.0, 1.0])
+
+
 def test_two_factors_show_both_sources_of_noise():
     goal, seed = np.repeat(np.arange(12), 6), np.tile(np.arange(6), 12)
     values = np.random.default_rng(1).normal(size=6)[seed]  # all noise comes from the seeds

@@ -284,3 +284,28 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(bad):
     state, _ = optimizer.apply(state, good, np.float32(0.1), config)  # and it goes on
     assert int(state.step) == 2 and int(state.skipped) == 1
     assert (np.asarray(state.params["matrix"]) < before.params["matrix"]).all()
+
+
+def test_muon_turns_a_matrix_by_its_orthogonal_factor_and_leaves_the_rest_to_adam():
+    """The first Muon step of a projection [layers, in, heads, size] is, layer by layer, near the
+    orthogonal factor U V^T of its gradient seen as a matrix [in, heads * size], of an RMS near
+    0.2. All else takes Nadam's, by hand sign(g) (1 + 0.9 * 0.1 / (1 - 0.9^2))."""
+    rng = np.random.default_rng(3)
+    shapes = {"q": (2, 12, 3, 4), "out": (2, 3, 4, 12), "conv_q": (2, 4, 3, 4), "norm": (2, 12)}
+    params = {name: jnp.asarray(rng.normal(size=s), jnp.float32) for name, s in shapes.items()}
+    grads = {name: jnp.asarray(rng.normal(size=s), jnp.float32) for name, s in shapes.items()}
+    config = optimizer.Config(method="muon", lr=1.0, warmup=0, clip=1e9, weight_decay=0.0)
+    state, _ = optimizer.apply(optimizer.init(params, config), grads, np.float32(1.0), config)
+    moved = {name: np.asarray(params[name] - state.params[name]) for name in shapes}
+    for name, flat in (("q", (2, 12, 12)), ("out", (2, 12, 12))):
+        for step, gradient in zip(
+            moved[name].reshape(flat), np.asarray(grads[name]).reshape(flat), strict=True
+        ):
+            u, _, vt = np.linalg.svd(gradient)
+            along = np.sum(step * (u @ vt)) / np.linalg.norm(step) / np.linalg.norm(u @ vt)
+            assert along > 0.95
+            assert np.sqrt(np.mean(step**2)) == pytest.approx(optimizer.UPDATE_RMS, rel=0.25)
+    for name in ("conv_q", "norm"):
+        np.testing.assert_allclose(moved[name], np.sign(grads[name]) * (1 + 0.09 / 0.19), rtol=1e-3)
+    with pytest.raises(ValueError, match="method 'sgd' is unknown"):
+        optimizer.Config(method="sgd")

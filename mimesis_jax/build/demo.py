@@ -15,11 +15,11 @@ from mimesis_jax.build import measures, parts, sources, stages, world
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.desk import agent as scripted
-from mimesis_jax.envs import desk, practice
+from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross
 from mimesis_jax.report import page
 from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
-from mimesis_jax.trainers import agent, coaching, simulator
+from mimesis_jax.trainers import coaching
 from mimesis_jax.users import behaviours, population
 
 LEAST_COPYING = 0.95  # stage check before any reinforcement, see desk-world notes
@@ -117,17 +117,12 @@ class _Story:
                 self.cast.seat("simulator", "user", thoughtful), self.rules, rows
             )[0],
         )
-        chair = self.cast.seat("simulator", "user", thoughtful)
         trained = self.stages.simulator(
             "user_behaviours",
             thoughtful,
-            simulator.Parts(
-                spec=self.cast.spec, chair=chair, agent=practice.opposite(seed=3),
-                make=practice.make, judge=self.rules, shape=self.settings.shape,
-                goals=lambda step, rows: practice.goals(step, rows, seed=self.settings.seed),
-            ),
+            self.cast.behaving(thoughtful, self.rules),
             self.settings.user_behaviours,
-        )  # fmt: skip
+        )
         self.base, self.frozen = base, trained
         self.hash_start = checkpoint.content_hash(trained)
         self.run.hash("simulator", self.hash_start)
@@ -165,22 +160,9 @@ class _Story:
             name = STAGE_OF[arm]
             tok = self.world.renderer.tokenizer
             self.params[arm] = self.stages.agent(
-                name, start, self._parts(start, opposite, crowd), self.settings.agents[name],
+                name, start, self.cast.serving(start, opposite, crowd), self.settings.agents[name],
                 user="simulator" if opposite is user else crowd.name, decode=tok.pieces,
             )  # fmt: skip
-
-    def _parts(self, start, user, people: population.Population) -> agent.Parts:
-        first = world.AGENT_GOALS
-        return agent.Parts(
-            spec=self.cast.spec,
-            chair=self.cast.seat("agent", "agent", start),
-            user=user,
-            make=desk.DeskGym,
-            goals=lambda i, n: people.goals(range(first + i * n, first + (i + 1) * n)),
-            renderer=self.world.renderer,
-            shape=self.settings.shape,
-            coach=template.TemplateCoach(),
-        )
 
     # --- measuring ------------------------------------------------------------------------------
 
@@ -263,8 +245,7 @@ class _Story:
         seconds = {name: self.run.seconds(name) for name in self._phase_names()}
         hashes = {arm: checkpoint.content_hash(p) for arm, p in self.params.items()}
         return {
-            # Work lost to a kill is not counted, so after a restart the phases are added up.
-            "seconds": sum(seconds.values()) if self.run.restarted else self.clock(),
+            "seconds": self._seconds(seconds),
             "setup_seconds": versions.setup_seconds(),
             "quick": self.quick,
             "device": jax.devices()[0].device_kind,
@@ -303,6 +284,15 @@ class _Story:
             "compiles_after_warmup": sum(self.stages.late.values()),
             "phases": seconds,
         }
+
+    def _seconds(self, phases: dict[str, float]) -> float:
+        """Of the whole run, settled when it ends: calling a finished run again changes nothing.
+        Work lost to a kill is not counted, so after a restart the phases are added up."""
+        if (done := self.run.done("whole")) is None:
+            done = {"seconds": sum(phases.values()) if self.run.restarted else self.clock()}
+            self.run.begin("whole")
+            self.run.finish("whole", done)
+        return done["seconds"]
 
     def _phase_names(self) -> list[str]:
         supervised = ["drill", "base", "user_midtrain", "user_thoughts"]

@@ -12,12 +12,16 @@ from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.build import world
 from mimesis_jax.chat import tokenizer
+from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
+from mimesis_jax.envs import desk as desk_gym
+from mimesis_jax.envs import practice
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import engine, seat
 from mimesis_jax.trainers import agent, simulator, supervised
+from mimesis_jax.users import judge, population
 
 SUPERVISED = (
     "drill", "base", "user_midtrain", "user_thoughts", "model_user", "agent_start", "sft_perfect",
@@ -135,4 +139,35 @@ class Cast:
         held.load(params, version)
         return seat.ModelSeat(
             held, self.world.renderer, chair, dataclasses.replace(chosen, **changes)
+        )
+
+    # --- what a trainer's step needs ------------------------------------------------------------
+
+    def behaving(self, params: Any, rules: judge.RuleJudge) -> simulator.Parts:
+        """Joint GRPO of the simulator that begins with `params`, judged by rule."""
+        seed = self.settings.seed
+        return simulator.Parts(
+            spec=self.spec,
+            chair=self.seat("simulator", "user", params),
+            agent=practice.opposite(seed=3),
+            make=practice.make,
+            judge=rules,
+            shape=self.settings.shape,
+            goals=lambda step, rows: practice.goals(step, rows, seed=seed),
+        )
+
+    def serving(
+        self, start: Any, user: types.Respond, people: population.Population
+    ) -> agent.Parts:
+        """GRPO (+ CSD) of the agent that begins with `start`, with a user, on people's cases."""
+        first = world.AGENT_GOALS
+        return agent.Parts(
+            spec=self.spec,
+            chair=self.seat("agent", "agent", start),
+            user=user,
+            make=desk_gym.DeskGym,
+            goals=lambda i, n: people.goals(range(first + i * n, first + (i + 1) * n)),
+            renderer=self.world.renderer,
+            shape=self.settings.shape,
+            coach=template.TemplateCoach(),
         )

@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import begun, demo, evaluate, measures, parts, sources, stages, world
-from mimesis_jax.coach import template
+from mimesis_jax.build import begun, demo, evaluate, measures, parts, sources, stages
 from mimesis_jax.config import ConfigDict
-from mimesis_jax.envs import desk, practice
 from mimesis_jax.report import page
 from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
-from mimesis_jax.trainers import agent, simulator
 from mimesis_jax.users import population
 
 
@@ -117,20 +114,10 @@ def _agent(room: _Room, name: str) -> dict[str, Any]:
         frozen = room.given("user_behaviours", called="simulator")
         hashes["hash_start"] = checkpoint.content_hash(frozen)
         opposite = room.cast.seat("simulator", "user", frozen)
-    first = world.AGENT_GOALS
     trained = room.stages.agent(
         name,
         start,
-        agent.Parts(
-            spec=room.cast.spec,
-            chair=room.cast.seat("agent", "agent", start),
-            user=opposite,
-            make=desk.DeskGym,
-            goals=lambda i, n: people.goals(range(first + i * n, first + (i + 1) * n)),
-            renderer=room.cast.world.renderer,
-            shape=room.settings.shape,
-            coach=template.TemplateCoach(),
-        ),
+        room.cast.serving(start, opposite, people),
         room.settings.agents[name],
         user="simulator" if hashes else people.name,
         decode=room.cast.world.renderer.tokenizer.pieces,
@@ -166,8 +153,7 @@ def _compared(room: _Room, name: str, start, trained) -> dict[str, Any]:
 def _behaviours(room: _Room, name: str) -> dict[str, Any]:
     """Joint GRPO of the user, judged by rule; the mid-trained model says what is natural."""
     mid, thoughtful = room.given("user_midtrain"), room.given("user_thoughts")
-    shape, seed = room.settings.shape, room.settings.seed
-    rules = measures.rule_judge(room.cast.world, room.cast.spec, mid, shape)
+    rules = measures.rule_judge(room.cast.world, room.cast.spec, mid, room.settings.shape)
     chair = lambda params: room.cast.seat("simulator", "user", params)
     rated = lambda params: measures.behaving(
         chair(params), rules, room.settings.evaluation.behaviour_rows
@@ -176,15 +162,7 @@ def _behaviours(room: _Room, name: str) -> dict[str, Any]:
     trained = room.stages.simulator(
         name,
         thoughtful,
-        simulator.Parts(
-            spec=room.cast.spec,
-            chair=chair(thoughtful),
-            agent=practice.opposite(seed=3),
-            make=practice.make,
-            judge=rules,
-            shape=shape,
-            goals=lambda step, rows: practice.goals(step, rows, seed=seed),
-        ),
+        room.cast.behaving(thoughtful, rules),
         room.settings.user_behaviours,
     )
 

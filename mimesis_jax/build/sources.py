@@ -28,7 +28,7 @@ class Sources:
             source("user", Late(lambda: made.user_trees(made.base, thinking="none")), 0.6),
             source("thinking", Late(lambda: made.user_trees(made.base, thinking="sample")), 0.6),
             source(
-                "practice", Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.4
+                "practice", Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.6
             ),
             *self.drills(0.15),
         ]
@@ -55,7 +55,7 @@ class Sources:
 
     def start(self) -> list:
         made = self.made
-        return [source("start", Late(lambda: made.agent_trees(made.careless, noted=True)))]
+        return [source("start", Late(lambda: made.agent_trees(made.start, noted=True)))]
 
     def perfect(self) -> list:
         made = self.made

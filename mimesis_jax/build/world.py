@@ -18,27 +18,35 @@ from mimesis_jax.rollouts import corpus
 from mimesis_jax.users import population
 
 # Seeds of cases: no two uses share one.
-BASE, CAREFUL, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
+BASE, START, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
 AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_000
+OFTEN_DENIED = 0.5  # share of denied cases where they are made common
+USER_Q, USER_HAVING = 0.8, 0.5  # of the erring agent whom users are heard with
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """How many dialogues of each kind.
 
-    base: of all six training families, both chairs learn; a share `careful` of them with an agent
-    that makes no mistakes, the rest with the agent that the start imitates: right with probability
-    `start_q` at each turn. user, practice: of the simulator's third,
-    plain and with behaviours, controls and recall. model_user: for each model user of the
-    evaluation. perfect: of the agent without mistakes. drills: of each chair. held_out: for the
-    measures. value_weight: loss weight of slot values beside other tokens. notes: share of the
-    start agent's turns with a coach's note. reworded: share of user turns whose filler words vary
-    in the agent's rows.
+    base: of all six training families, both chairs learn. A share `denied` of them with twice to
+    thrice as many cases that the rule denies, which would else be too rare to learn from; a share
+    `open` with people who say all at once; in all of these the agent makes no mistake. The share
+    `naive` is played by the agent that the start imitates: it is right with probability `start_q`
+    at each turn and has each of the desk's skills in a share `start_having` of its dialogues.
+    start: dialogues of that agent. user, practice: of the simulator's third, plain and with
+    behaviours, controls and recall. model_user: for each model user of the evaluation. perfect: of
+    the agent without mistakes. drills: of each chair. held_out: for the measures. value_weight:
+    loss weight of slot values beside other tokens. notes: share of the start agent's turns with a
+    coach's note. reworded: share of user turns whose filler words vary in the agent's rows.
     """
 
-    base: int = 6000
-    careful: float = 0.5
-    start_q: float = 0.8
+    base: int = 8000
+    denied: float = 0.25
+    open: float = 0.15
+    naive: float = 0.1
+    start: int = 2500
+    start_q: float = scripted.START_Q
+    start_having: float = scripted.START_HAVING
     user: int = 2000
     practice: int = 1500
     model_user: int = 1200
@@ -50,11 +58,11 @@ class Config:
     reworded: float = 0.0
 
 
-def _played(people: population.Population, first: int, count: int, q: float, seed: int):
+def _played(people: population.Population, first: int, count: int, agent, seed: int, **goals):
     return corpus.episodes(
         desk.DeskGym,
-        people.goals(range(first, first + count)),
-        agent=scripted.ScriptedAgent(q, seed=seed),
+        people.goals(range(first, first + count), **goals),
+        agent=agent,
         user=people.user(seed=seed),
         stream=first,
     )
@@ -68,23 +76,48 @@ class World:
 
     # --- dialogues ------------------------------------------------------------------------------
 
+    def _naive(self, seed: int) -> scripted.ScriptedAgent:
+        """The agent that the start imitates: it knows the desk and leaves most of its steps out."""
+        chosen = self.config
+        return scripted.ScriptedAgent(chosen.start_q, having=chosen.start_having, seed=seed)
+
     @functools.cached_property
-    def careless(self) -> list[types.Episode]:
-        """Base dialogues of the agent with mistakes: what the start imitates."""
-        count = self.config.base - round(self.config.base * self.config.careful)
-        return _played(population.REFERENCE, BASE, count, self.config.start_q, self.seed)
+    def start(self) -> list[types.Episode]:
+        """What the start imitates."""
+        count = self.config.start
+        return _played(population.REFERENCE, START, count, self._naive(self.seed), self.seed)
 
     @functools.cached_property
     def base(self) -> list[types.Episode]:
-        count = self.config.base - len(self.careless)
-        careful = _played(population.REFERENCE, CAREFUL, count, 1.0, self.seed)
-        return [*self.careless, *careful]
+        chosen, perfect = self.config, scripted.ScriptedAgent(1.0, seed=self.seed)
+        counts = [
+            round(chosen.base * share) for share in (chosen.denied, chosen.open, chosen.naive)
+        ]
+        plain = chosen.base - sum(counts)
+        firsts = iter(BASE + 12_000 * i for i in range(4))
+        play = lambda people, count, agent, **goals: _played(
+            people, next(firsts), count, agent, self.seed, **goals
+        )
+        return [
+            *play(population.REFERENCE, plain, perfect),
+            *play(population.REFERENCE, counts[0], perfect, denied=OFTEN_DENIED),
+            *play(population.ASSISTANT, counts[1], perfect),
+            *play(population.REFERENCE, counts[2], self._naive(self.seed + 1)),
+        ]
+
+    def _met(self, people: population.Population, first: int, count: int, seed: int):
+        """Dialogues to learn the user's chair from: half with an agent without mistakes, who goes
+        through all of the procedure, half with one that lacks steps and errs."""
+        half = count // 2
+        erring = scripted.ScriptedAgent(USER_Q, having=USER_HAVING, seed=seed)
+        return [
+            *_played(people, first, half, scripted.ScriptedAgent(1.0, seed=seed), seed),
+            *_played(people, first + half, count - half, erring, seed),
+        ]
 
     @functools.cached_property
     def user(self) -> list[types.Episode]:
-        return _played(
-            population.SIMULATOR, USER, self.config.user, scripted.START_Q, self.seed
-        )  # fmt: skip
+        return self._met(population.SIMULATOR, USER, self.config.user, self.seed)
 
     @functools.cached_property
     def practised(self) -> list[types.Episode]:
@@ -100,29 +133,25 @@ class World:
     def model_user(self, name: str) -> list[types.Episode]:
         """Dialogues of one of the evaluation's model users."""
         number = list(population.MODEL_USERS).index(name)
-        first = MODEL + 10_000 * number
-        people = population.MODEL_USERS[name]
-        return _played(
-            people, first, self.config.model_user, scripted.START_Q, self.seed + 1 + number
-        )  # fmt: skip
+        first, people = MODEL + 10_000 * number, population.MODEL_USERS[name]
+        return self._met(people, first, self.config.model_user, self.seed + 1 + number)
 
     @functools.cached_property
     def perfect(self) -> list[types.Episode]:
-        return _played(population.REFERENCE, PERFECT, self.config.perfect, 1.0, self.seed)
+        agent = scripted.ScriptedAgent(1.0, seed=self.seed)
+        return _played(population.REFERENCE, PERFECT, self.config.perfect, agent, self.seed)
 
     def held_out(self, first: int = HELD_OUT) -> list[types.Episode]:
         """Dialogues of people that no model has seen, of the simulator's families."""
-        return _played(
-            population.SIMULATOR, first, self.config.held_out, scripted.START_Q, self.seed + 7
-        )  # fmt: skip
+        return self._met(population.SIMULATOR, first, self.config.held_out, self.seed + 7)
 
     # --- rows -----------------------------------------------------------------------------------
 
     @functools.cached_property
     def renderer(self) -> render.Renderer:
         """Fitted on what the models are trained on; every slot, value and request is one token."""
-        texts = corpus.texts([*self.careless[:1500], *self.practised])
-        for note in map(self.notes, self.careless[:500]):
+        texts = corpus.texts([*self.base[:1500], *self.start[:500], *self.practised])
+        for note in map(self.notes, self.start[:500]):
             texts += [text for text in note.values() if text]
         whole = sorted({*slots.SLOT_OF, *slots.VALUES, *subflows.SUBFLOWS})
         made = tokenizer.train(texts, self._vocab, whole=whole, multiple=64)

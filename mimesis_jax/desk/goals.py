@@ -88,8 +88,10 @@ class Goal:
         return known.get(slot)
 
 
-def draw(seed: int, twists: Twists = Twists(), *, manner: str = "plain") -> Goal:
-    """The goal of a seed.
+def draw(
+    seed: int, twists: Twists = Twists(), *, manner: str = "plain", denied: float = DENY
+) -> Goal:
+    """The goal of a seed; `denied` is the probability that its record forbids the request.
 
     Request, wishes, record and the candidates of every twist depend on the seed alone, so users
     with other twists meet the same case; a twist happens when the seed's uniform is below its
@@ -100,9 +102,9 @@ def draw(seed: int, twists: Twists = Twists(), *, manner: str = "plain") -> Goal
     other = lambda slot, value: pick([v for v in slots.VALUES[slot] if v != value])
     flow = subflows.SUBFLOWS[pick(list(subflows.SUBFLOWS))]
     record = {name: pick(values) for name, values in slots.FIELDS.items()}
-    denied = rng.random() < DENY
+    forbidden = rng.random() < denied
     free = other(flow.field, flow.denied)
-    record[flow.field] = flow.denied if denied else free
+    record[flow.field] = flow.denied if forbidden else free
     wishes = {s: record[s] if s in record else pick(slots.WISHES[s]) for s in flow.needed}
     wrong_slot = pick(flow.needed)
     wrong = (wrong_slot, other(wrong_slot, wishes[wrong_slot]))
@@ -112,7 +114,7 @@ def draw(seed: int, twists: Twists = Twists(), *, manner: str = "plain") -> Goal
     bar_slot = pick([s for s in slots.WISHES if s not in flow.needed])
     bar = (bar_slot, pick(slots.WISHES[bar_slot]))
     chances = rng.random(4)
-    claim = free if denied and chances[3] < twists.wishful else record[flow.field]
+    claim = free if forbidden and chances[3] < twists.wishful else record[flow.field]
     return Goal(
         seed,
         flow.name,

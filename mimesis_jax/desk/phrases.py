@@ -33,9 +33,12 @@ KINDS: dict[str, str] = {
 
 
 def read_lines(text: str) -> dict[str, tuple[str, ...]]:
-    """{kind: phrases} of lines of the form "kind: phrase | phrase", whatever the kinds."""
+    """{kind: phrases} of lines of the form "kind: phrase | phrase", whatever the kinds.
+
+    A line that begins with "|" carries on the one before it.
+    """
     found: dict[str, tuple[str, ...]] = {}
-    for line in text.strip().splitlines():
+    for line in text.strip().replace("\n|", " |").splitlines():
         kind, _, rest = line.partition(":")
         found[kind.strip()] = tuple(" ".join(p.split()) for p in rest.split("|") if p.strip())
     return found

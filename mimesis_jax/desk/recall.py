@@ -19,7 +19,9 @@ _WORD = re.compile(r"[a-z0-9']+")
 UNKNOWN_CUES = (
     "no idea", "you choose", "you pick", "any one", "whatever", "do not care", "do not know",
     "not know", "no wish", "leave this", "leave that", "never thought", "who knows",
-    "did not think", "fine with any", "not sure",
+    "did not think", "fine with any", "not sure", "no view", "all the same", "will do", "as you",
+    "you say", "skip it", "any", "all of them", "not mind", "surprise me", "no matter", "to you",
+    "no clue", "never mind", "you decide", "not say", "not matter",
 )  # fmt: skip
 
 

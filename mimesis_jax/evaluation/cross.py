@@ -38,7 +38,7 @@ class Result:
         interval = _interval(self.success)
         # A user with whom nothing could be scored is not a number, and not part of the mean.
         by_user = np.array([mean(row) for row in self.success])
-        yield "mean", mean(by_user)
+        yield "mean", interval.mean
         yield "ci95", [interval.low, interval.high]
         yield "by_user", {n: float(v) for n, v in zip(self.users, by_user, strict=True)}
 
@@ -94,9 +94,12 @@ def paired(a: Result, b: Result) -> statistics.Interval:
 
 
 def _interval(values: np.ndarray) -> statistics.Interval:
-    """Of values [users, goals]; those that are missing are left out. Clustered by goal."""
+    """Of values [users, goals]: the mean of the users' means, clustered by goal. Missing values are
+    left out, and the others of that user weigh the more."""
     clusters = np.tile(np.arange(values.shape[1]), values.shape[0])
     there = np.isfinite(values.ravel())
     if not there.any():  # nothing could be scored: no number, and no error either
         return statistics.Interval(float("nan"), float("nan"), float("nan"))
-    return statistics.mean_ci(values.ravel()[there], clusters[there])
+    heard = np.isfinite(values).sum(axis=1, keepdims=True)
+    weights = np.broadcast_to(1.0 / np.maximum(1, heard), values.shape).ravel()
+    return statistics.mean_ci(values.ravel()[there], clusters[there], weights=weights[there])

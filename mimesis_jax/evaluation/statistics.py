@@ -38,6 +38,7 @@ def mean_ci(
     values: Sequence[float] | np.ndarray,
     clusters: Sequence | np.ndarray,
     *,
+    weights: Sequence[float] | np.ndarray | None = None,
     level: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
@@ -50,8 +51,9 @@ def mean_ci(
     bootstrap", 2007). A factor of one level adds nothing.
 
     values: [n], n >= 1, finite. clusters: [n] or [n, k] ids of any kind that sorts.
-    level: in (0, 1). draws: bootstrap draws. seed: of the draws; same seed, same interval.
-    Raises ValueError for no value, one that is not finite, or ids that do not match.
+    weights: [n] above 0, of each value in the mean; alike when not given. level: in (0, 1).
+    draws: bootstrap draws. seed: of the draws; same seed, same interval.
+    Raises ValueError for no value, one that is not finite, or ids or weights that do not match.
     """
     v = np.asarray(values, np.float64)
     if v.ndim != 1 or v.size == 0:
@@ -60,14 +62,17 @@ def mean_ci(
         raise ValueError(f"{(~np.isfinite(v)).sum()} values are not finite: leave masked rows out")
     if not 0 < level < 1:
         raise ValueError(f"level {level} is outside (0, 1): use for example 0.95")
+    w = np.ones(len(v)) if weights is None else np.asarray(weights, np.float64)
+    if w.shape != v.shape or not (w > 0).all():
+        raise ValueError(f"weights of shape {w.shape} for {v.size} values: give each one above 0")
     factors = _factors(clusters, len(v))
     rng = np.random.default_rng(seed)
     means = np.concatenate(
-        [_draw(v, factors, min(BLOCK, draws - at), rng) for at in range(0, draws, BLOCK)]
+        [_draw(v, w, factors, min(BLOCK, draws - at), rng) for at in range(0, draws, BLOCK)]
     )
     # Crossed factors with holes can draw no value at all; such a draw says nothing.
     low, high = np.nanquantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(v.mean()), float(low), float(high))
+    return Interval(float(w @ v / w.sum()), float(low), float(high))
 
 
 def paired_difference(
@@ -144,10 +149,14 @@ def _factors(clusters: Sequence | np.ndarray, n: int) -> list[np.ndarray]:
 
 
 def _draw(
-    v: np.ndarray, factors: list[np.ndarray], draws: int, rng: np.random.Generator
+    v: np.ndarray,
+    w: np.ndarray,
+    factors: list[np.ndarray],
+    draws: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """[draws] means of resampled clusters; NaN where a draw held no value."""
-    weight = np.ones((draws, len(v)))
+    """[draws] weighted means of resampled clusters; NaN where a draw held no value."""
+    weight = np.tile(w, (draws, 1))
     for factor in factors:
         levels = factor.max() + 1
         counts = rng.multinomial(levels, np.full(levels, 1 / levels), size=draws)

@@ -9,13 +9,19 @@ import math
 import jax
 import jax.numpy as jnp
 import optax
+from optax import contrib
+
+METHODS = ("adamw", "muon")
+UPDATE_RMS = 0.2  # of a Muon update, about that of an Adam update (Liu et al. 2025, 2.2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """AdamW. lr is the peak; warmup steps rise linearly, then `decay` takes it down over the run
-    ("constant" or "cosine" to lr * floor). clip: global gradient norm."""
+    """AdamW, or Muon for the layers' matrices with Nadam for everything else, scaled so that one
+    learning rate serves both. lr is the peak; warmup steps rise linearly, then `decay` takes it
+    down over the run ("constant" or "cosine" to lr * floor). clip: global gradient norm."""
 
+    method: str = "adamw"
     lr: float = 1e-3
     warmup: int = 10
     decay: str = "cosine"
@@ -27,6 +33,8 @@ class Config:
     clip: float = 1.0
 
     def __post_init__(self):
+        if self.method not in METHODS:
+            raise ValueError(f"method {self.method!r} is unknown: use one of {', '.join(METHODS)}")
         if self.decay not in ("constant", "cosine"):
             raise ValueError(f"decay {self.decay!r} is unknown: use 'constant' or 'cosine'")
         if self.lr <= 0 or self.clip <= 0:
@@ -59,13 +67,36 @@ def rate(config: Config, step: int, steps: int) -> float:
 def _transform(config: Config) -> optax.GradientTransformation:
     # Layers are stacked, so their matrices have three axes and are decayed; their vectors (norms,
     # biases, decay rates) have two and are not, nor are the embedding and the head.
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip),
-        optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps),
-        optax.add_decayed_weights(
-            config.weight_decay, mask=lambda p: jax.tree.map(lambda x: x.ndim > 2, p)
-        ),
+    decayed = optax.add_decayed_weights(
+        config.weight_decay, mask=lambda p: jax.tree.map(lambda x: x.ndim > 2, p)
     )
+    clip = optax.clip_by_global_norm(config.clip)
+    if config.method == "adamw":
+        return optax.chain(
+            clip, optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps), decayed
+        )
+    muon = contrib.muon(
+        1.0, adam_b1=config.b1, adam_b2=config.b2, eps=config.eps,
+        muon_weight_dimension_numbers=_matrices, consistent_rms=UPDATE_RMS,
+    )  # fmt: skip
+    return optax.chain(clip, muon, optax.scale(-1.0), decayed)
+
+
+def _matrices(params):
+    """Which leaves Muon orthogonalises, and how each is a matrix: layers' projections, stacked
+    along their first axis. Convolutions, vectors and thin gates are left to Nadam."""
+
+    def of(path, x):
+        name = path[-1].key if path else ""
+        if x.ndim < 3 or name.startswith("conv") or min(x.shape[1], x.shape[-1]) < 2:
+            return None
+        if name in ("a", "b"):
+            return None
+        split = x.ndim - 1 if name == "out" else 2
+        axes = tuple(range(1, x.ndim))
+        return contrib.MuonDimensionNumbers(axes[: split - 1], axes[split - 1 :])
+
+    return jax.tree_util.tree_map_with_path(of, params)
 
 
 @functools.partial(jax.jit, static_argnames="config")

@@ -57,13 +57,14 @@ class Population:
                 break
         return chosen.person(seed)
 
-    def goal(self, seed: int) -> goals.Goal:
-        """The case of a seed, with the twists and the manner of its person."""
+    def goal(self, seed: int, *, denied: float = goals.DENY) -> goals.Goal:
+        """The case of a seed, with the twists and the manner of its person.
+        denied: probability that the rule denies it."""
         knobs = self.knobs(seed)
-        return goals.draw(seed, knobs.twists, manner=knobs.manner)
+        return goals.draw(seed, knobs.twists, manner=knobs.manner, denied=denied)
 
-    def goals(self, seeds: range) -> list[goals.Goal]:
-        return [self.goal(seed) for seed in seeds]
+    def goals(self, seeds: range, *, denied: float = goals.DENY) -> list[goals.Goal]:
+        return [self.goal(seed, denied=denied) for seed in seeds]
 
     def user(self, *, seed: int = 0) -> symbolic.SymbolicUser:
         return symbolic.SymbolicUser(self.knobs, seed=seed)
