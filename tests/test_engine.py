@@ -149,7 +149,7 @@ def test_new_weights_drop_old_state(params):
     done = drain(e)[0]
     assert done.version == 2 and e.counts["reprefilled_tokens"] > 0
     fresh = make(other)
-    fresh.submit(request(0, e._chairs[0].trunk, turn=9))
+    fresh.submit(request(0, e._known[0].trunk, turn=9))
     np.testing.assert_array_equal(drain(fresh)[0].ids, done.ids)
     e.submit(request(1, words(5, 4)))
     with pytest.raises(ValueError, match="1 requests are open"):

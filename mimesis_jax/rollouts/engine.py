@@ -1,8 +1,8 @@
 """The decode engine: many conversations on S cache slots, tokens in, tokens out.
 
 A conversation has a trunk (what it has been told so far). A request extends the trunk, then decodes
-a reply. The reply is either on a branch (private: afterwards the slot is rolled back to the trunk,
-whose next extension carries the reply's public part) or on the line itself (the reply stays).
+a reply. The reply is either on a branch (private: the slot then goes back to the trunk, whose next
+extension carries the reply's public part) or on the line itself (the reply stays).
 Between requests a conversation keeps its slot; when slots run short the one that was idle longest
 is evicted and rebuilt from its ids at its next request.
 """
@@ -10,171 +10,106 @@ is evicted and rebuilt from its ids at its next request.
 from __future__ import annotations
 
 import collections
-import dataclasses
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 import numpy as np
 
 from mimesis_jax.models import cache as caches
 from mimesis_jax.models import spec as specs
-from mimesis_jax.rollouts import programs, sampling
+from mimesis_jax.rollouts import prefill, programs, request, sampling, slots
+from mimesis_jax.runs import checkpoint
 
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """slots: conversations resident at once (S). length: most tokens of a conversation with its
-    reply. block: tokens decoded between two looks at the queue. buckets: prefill lengths that are
-    compiled, ascending. rows: numbers of slots that are prefilled or decoded together, ascending
-    (all slots is always one). stops: most stop ids of a request."""
-
-    slots: int = 64
-    length: int = 256
-    block: int = 8
-    buckets: tuple[int, ...] = (16, 48)
-    rows: tuple[int, ...] = (24,)
-    stops: int = 4
-
-    def __post_init__(self):
-        if self.slots < 1 or self.block < 1 or self.length < 1:
-            raise ValueError(f"slots, block and length must be positive: {self}")
-        if not self.buckets or list(self.buckets) != sorted(set(self.buckets)):
-            raise ValueError(f"buckets {self.buckets} must be ascending lengths")
-        if list(self.rows) != sorted(set(self.rows)) or min(self.rows, default=1) < 1:
-            raise ValueError(f"rows {self.rows} must be ascending numbers of slots, from 1 on")
-
-
-def _fitting(sizes: Sequence[int], wanted: int) -> int:
-    """The first of ascending sizes that is at least `wanted`, else the last."""
-    return next((size for size in sizes if size >= wanted), sizes[-1])
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """A reply is asked for.
-
-    conversation: names the state on the device.
-    extend: ids the trunk grows by before the reply. header: ids fed after them, on the branch.
-    private: roll back to the trunk afterwards (header and reply are then forgotten).
-    stream: (stream, goal, copy, turn), the name of the request's random stream.
-    limit: most sampled tokens. stop: ids that end the reply (the id is part of it).
-    ban, ban_until: `ban` may not be sampled before that many tokens (minimum thinking).
-    """
-
-    conversation: Hashable
-    extend: Sequence[int]
-    header: Sequence[int]
-    private: bool
-    stream: tuple[int, int, int, int]
-    stop: tuple[int, ...]
-    limit: int
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    ban: int = sampling.NO_BAN
-    ban_until: int = 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Completion:
-    """A reply: ids [n] int32 (stop id included), logp and behaviour [n] float32 (see
-    sampling.draw), free [n] bool. stopped: a stop id was sampled; otherwise it ran into its limit
-    (`full`: into the slot's length)."""
-
-    request: Request
-    ids: np.ndarray
-    logp: np.ndarray
-    behaviour: np.ndarray
-    free: np.ndarray
-    stopped: bool
-    full: bool
-    version: int
-
-
-@dataclasses.dataclass
-class _Conversation:
-    trunk: list[int] = dataclasses.field(default_factory=list)  # all ids of the line
-    fed: int = 0  # how many of them are in the slot
-    slot: int = -1
-    used: int = 0  # tick of its last request, for eviction
-    busy: bool = False
-
-
-@dataclasses.dataclass
-class _Running:
-    request: Request
-    ids: list[int] = dataclasses.field(default_factory=list)
-    logp: list[float] = dataclasses.field(default_factory=list)
-    behaviour: list[float] = dataclasses.field(default_factory=list)
-    free: list[bool] = dataclasses.field(default_factory=list)
-    full: bool = False
+Config = request.Config
+Request = request.Request
+Completion = request.Completion
+NEVER = 1 << 30
 
 
 class Engine:
-    """submit requests, `advance()` for completions; one jitted block of tokens a call."""
+    """submit requests, `advance()` for completions; one jitted block of tokens a call.
+
+    counts: see rollouts.measures, which makes metrics of them.
+    """
 
     def __init__(
-        self, spec: specs.Spec, params, config: Config, *, seed: int = 0, version: int = 0
-    ):
-        self.spec, self.config, self.seed = spec, config, seed
-        self._chairs: dict[Hashable, _Conversation] = {}
-        self._waiting: collections.deque[Request] = collections.deque()
-        self._running: dict[int, _Running] = {}
-        self._owner: list[Hashable | None] = [None] * config.slots
+        self, spec: specs.Spec, params, config: Config, *, seed: int = 0, version: int = 0,
+        frozen: str | None = None,
+    ):  # fmt: skip
+        """params: None until the first load. frozen: content hash (runs.checkpoint) that whatever
+        is loaded must have; a simulator's engine takes no other weights."""
+        self.spec, self.config, self.seed, self.frozen = spec, config, seed, frozen
+        self._known: dict[Hashable, slots.Conversation] = {}
+        self._waiting: collections.deque[request.Running] = collections.deque()
+        self._running: dict[int, request.Running] = {}
+        self._slots = slots.Slots(config.slots)
         self._knobs = sampling.idle(config.slots)
         self._stop = np.full((config.slots, config.stops), -1, np.int32)
+        self._depth = np.zeros(config.slots, np.int64)  # tokens in each slot, branch included
         self._state = programs.start(spec, config.slots, config.length)
-        self._tick = 0
+        self._rows = (*(r for r in config.rows if r < config.slots), config.slots)
+        self._spans = (*(s for s in config.spans if s < config.length), config.length)
         self.counts: collections.Counter[str] = collections.Counter()
-        self.params, self.version = params, version
-        self._apart = None if params is None else caches.apart(params)  # None until the first load
-        self._rows = tuple(r for r in config.rows if r < config.slots)
+        self.params, self.version, self._apart = None, version, None
+        if params is not None:
+            self.load(params, version)
 
     # --- weights and conversations ------------------------------------------------------------
 
-    def load(self, params, version: int) -> None:
-        """New weights. State computed with the old ones is dropped; conversations are rebuilt."""
-        if self._running or self._waiting:
+    def load(self, params, version: int, *, midway: bool = False) -> None:
+        """New weights. State computed with the old ones is dropped; conversations are rebuilt.
+
+        midway: open replies go on under the new weights, from the tokens that they have (each
+        token's version is in its completion); otherwise open requests are refused.
+        Raises ValueError for open requests, and when the weights are not the frozen ones.
+        """
+        if self.open_requests and not midway:
             raise ValueError(
-                f"load while {self.open_requests} requests are open: finish them first"
+                f"load while {self.open_requests} requests are open: finish them first, or load "
+                "midway"
+            )
+        if self.frozen is not None and (found := checkpoint.content_hash(params)) != self.frozen:
+            raise ValueError(
+                f"these weights have the hash {found[:12]}, this engine is frozen to "
+                f"{self.frozen[:12]}: load the model that it was made for"
             )
         self.params, self.version = params, version
         self._apart = caches.apart(params)
-        for conversation in self._chairs.values():
-            self._release(conversation)
+        self._waiting.extendleft(sorted(self._running.values(), key=lambda r: -r.since))
+        self._running.clear()
+        for conversation in self._known.values():
+            self._slots.release(conversation)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, asked: Request) -> None:
         """Queues a request. Errors name what could never run."""
-        conversation = self._chairs.setdefault(request.conversation, _Conversation())
+        conversation = self._known.get(asked.conversation) or slots.Conversation(asked.conversation)
         if conversation.busy:
-            raise ValueError(f"conversation {request.conversation} already has an open request")
-        if request.limit < 1:
-            raise ValueError(f"limit {request.limit}: a reply needs at least one token")
-        if len(request.stop) > self.config.stops:
+            raise ValueError(f"conversation {asked.conversation} already has an open request")
+        asked.check(self.config.stops)
+        fed = len(asked.extend) + len(asked.header)
+        if not fed and (asked.private or not conversation.trunk):
             raise ValueError(
-                f"{len(request.stop)} stop ids, this engine takes {self.config.stops}: "
-                "raise Config.stops"
+                f"conversation {asked.conversation} has no token to predict from: extend it, or "
+                "give a header"
             )
-        if not (len(conversation.trunk) + len(request.extend) + len(request.header)):
-            raise ValueError(f"conversation {request.conversation} has no token to predict from")
-        conversation.busy = True
-        self._waiting.append(request)
+        self._known[asked.conversation] = conversation
+        self._slots.hold(conversation)
+        self._waiting.append(request.Running(asked, since=time.monotonic()))
 
     def close(self, conversation: Hashable) -> None:
         """Forgets a conversation and frees its slot."""
-        known = self._chairs.pop(conversation, None)
-        if known is not None:
-            if known.busy:
-                self._chairs[conversation] = known
-                raise ValueError(
-                    f"conversation {conversation} has an open request: finish it first"
-                )
-            self._release(known)
+        known = self._known.get(conversation)
+        if known is None:
+            return
+        if known.busy:
+            raise ValueError(f"conversation {conversation} has an open request: finish it first")
+        self._slots.release(known)
+        del self._known[conversation]
 
     def sampled(self, conversation: Hashable) -> list[int]:
         """Ids that the open reply of a conversation has so far; [] where none is being decoded."""
-        known = self._chairs.get(conversation)
+        known = self._known.get(conversation)
         reply = self._running.get(known.slot) if known is not None and known.busy else None
         return list(reply.ids) if reply else []
 
@@ -182,166 +117,166 @@ class Engine:
     def open_requests(self) -> int:
         return len(self._waiting) + len(self._running)
 
-    def _release(self, conversation: _Conversation) -> None:
-        if conversation.slot >= 0:
-            self._owner[conversation.slot] = None
-        conversation.slot, conversation.fed = -1, 0
-
     def warm(self) -> None:
         """Compiles every program of every shape, so that no later request compiles anything."""
-        none = np.zeros(self.config.slots, bool)
-        self._state = programs.reset(self._state, none, none)
-        self._state = programs.rollback(programs.mark(self._state, none), none)
-        for rows in (*self._rows, self.config.slots):
-            nowhere = self._placed(np.full(rows, self.config.slots, np.int32))
-            source = np.full(rows, self.config.slots - 1, np.int32)
-            for n in self.config.buckets:
-                self._state = programs.extend(
-                    self.spec, self._apart, self._state, nowhere,
-                    np.zeros((rows, n), np.int32), np.zeros(rows, np.int32),
-                )  # fmt: skip
-            self._state, _ = programs.decode(
-                self.spec, self._apart, self._state, nowhere,
-                jax.tree.map(lambda values, at=source: values[at], self._knobs),
-                self._stop[source], np.zeros(rows, bool), np.uint32(self.seed), self.config.block,
-            )  # fmt: skip
-
-    def _placed(self, slots: np.ndarray) -> np.ndarray | None:
-        """Slots of rows as the programs take them: None where row r is slot r."""
-        return None if len(slots) == self.config.slots else slots
-
-    def _rows_of(self, slots: Sequence[int]) -> tuple[np.ndarray, list[int]]:
-        """The slot of each row that is computed for these slots (S: none), and the row of each of
-        these slots. When all slots are computed, row r is slot r."""
-        rows = _fitting((*self._rows, self.config.slots), len(slots))
-        place = list(slots) if rows == self.config.slots else list(range(len(slots)))
-        found = np.full(rows, self.config.slots, np.int32)
-        found[place] = slots
-        return found, place
+        for rows in self._rows:
+            nowhere = np.full(rows, self.config.slots, np.int32)
+            self._state = programs.copy(self._state, np.zeros_like(nowhere), nowhere)
+            for span in self._spans:
+                for n in self.config.buckets:
+                    self._extend(nowhere, prefill.nothing(rows, n), span)
+                self._block(nowhere, np.zeros(rows, bool), span, NEVER)
 
     # --- one turn of the crank ----------------------------------------------------------------
 
     def advance(self) -> list[Completion]:
         """Admits what has room, decodes one block, returns the replies that ended."""
-        done = self._admit()
+        done = self._admit() if self._waiting else []
         if self._running:
             done += self._decode()
         return done
 
-    def _find_slot(self) -> int:
-        for slot, owner in enumerate(self._owner):
-            if owner is None:
-                return slot
-        idle = [c for c in self._chairs.values() if c.slot >= 0 and not c.busy]
-        if not idle:
-            return -1
-        oldest = min(idle, key=lambda c: c.used)
-        slot = oldest.slot
-        self._release(oldest)
-        self.counts["evictions"] += 1
-        return slot
-
     def _admit(self) -> list[Completion]:
         """Gives waiting requests a slot and prefills them together."""
+        began = time.perf_counter()
         refused: list[Completion] = []
-        trunks: dict[int, list[int]] = {}
-        headers: dict[int, list[int]] = {}
-        fresh: list[int] = []
-        marked: list[int] = []
-        waiting, self._waiting = self._waiting, collections.deque()
-        while waiting:
-            request = waiting.popleft()
-            conversation = self._chairs[request.conversation]
-            room = self.config.length - len(conversation.trunk)
-            room -= len(request.extend) + len(request.header)
-            if room < 1:
-                conversation.busy = False
+        starts: list[prefill.Start] = []
+        for running in self._in_line():
+            conversation = self._known[running.request.conversation]
+            if not running.placed and not self._fits(running, conversation):
                 self.counts["refused_full"] += 1
-                refused.append(self._complete(_Running(request, full=True)))
+                self._slots.rest(conversation)
+                refused.append(running.complete(self.version))
                 continue
-            if conversation.slot < 0:
-                slot = self._find_slot()
-                if slot < 0:  # those behind it may hold a slot already: let them pass
-                    self._waiting.append(request)
-                    continue
-                conversation.slot, conversation.fed = slot, 0
-                self._owner[slot] = request.conversation
-                fresh.append(slot)
-                self.counts["reprefilled_tokens"] += len(conversation.trunk)
-            slot = conversation.slot
-            self._tick += 1
-            conversation.used = self._tick
-            conversation.trunk.extend(int(i) for i in request.extend)
-            trunk = conversation.trunk[conversation.fed :]
-            self.counts["prefill_tokens"] += len(trunk) + len(request.header)
-            if request.private:
-                trunks[slot], headers[slot] = trunk, list(request.header)
-                marked.append(slot)
-            else:
-                conversation.trunk.extend(int(i) for i in request.header)
-                trunks[slot] = trunk + list(request.header)
-            conversation.fed = len(conversation.trunk)
-            self._running[slot] = _Running(request)
-            self._set_knobs(slot, request, room)
-        if trunks:
-            self._prefill(fresh, trunks, marked, headers)
+            if conversation.slot < 0 and not self._slots.place(conversation):
+                self._waiting.append(running)
+                continue
+            starts.append(self._start(running, conversation))
+        self.counts["evictions"] = self._slots.evictions
+        if starts:
+            plan = prefill.plan(starts, self.config.share)
+            self.counts["shared_tokens"] += plan.saved
+            for stage in plan.stages:
+                self._feed(stage.feeds)
+                self._copy(stage.copies)
+        self.counts["admit_microseconds"] += int(1e6 * (time.perf_counter() - began))
         return refused
 
-    def _set_knobs(self, slot: int, request: Request, room: int) -> None:
-        knobs = self._knobs
-        knobs.temperature[slot] = request.temperature
-        knobs.top_k[slot], knobs.top_p[slot] = request.top_k, request.top_p
-        knobs.min_p[slot] = request.min_p
-        knobs.limit[slot] = min(request.limit, room)
-        knobs.ban[slot], knobs.ban_until[slot] = request.ban, request.ban_until
-        knobs.stream[slot] = np.asarray(request.stream, np.int64).astype(np.int32)
+    def _in_line(self) -> Iterator[request.Running]:
+        """Those whose conversation holds a slot first: they cost nobody a slot."""
+        waiting, self._waiting = self._waiting, collections.deque()
+        resident = lambda r: self._known[r.request.conversation].slot >= 0
+        yield from [r for r in waiting if resident(r)]
+        yield from [r for r in waiting if not resident(r)]
+
+    def _fits(self, running: request.Running, conversation: slots.Conversation) -> bool:
+        asked = running.request
+        room = self.config.length - len(conversation.trunk)
+        room -= len(asked.extend) + len(asked.header)
+        running.limit = max(0, min(asked.limit, room))
+        return room >= 1
+
+    def _start(self, running: request.Running, conversation: slots.Conversation) -> prefill.Start:
+        """Puts a request's ids on its line and says what its slot has to be fed."""
+        asked, slot = running.request, conversation.slot
+        fresh = conversation.fed == 0
+        again = len(conversation.trunk) if fresh else 0  # was computed once, and lost
+        self.counts["resident_tokens"] += conversation.fed
+        if not running.placed:
+            conversation.trunk.extend(int(i) for i in asked.extend)
+            if not asked.private:
+                conversation.trunk.extend(int(i) for i in asked.header)
+        else:
+            again += len(running.ids) + (len(asked.header) if asked.private else 0)
+        start = prefill.Start(
+            slot=slot, at=conversation.fed, fresh=fresh, back=conversation.branched,
+            private=asked.private, begun=len(running.ids), shareable=fresh and not running.ids,
+            trunk=conversation.trunk[conversation.fed :] + ([] if asked.private else running.ids),
+            branch=[*asked.header, *running.ids] if asked.private else [],
+        )  # fmt: skip
+        self.counts["reprefilled_tokens"] += again
+        self.counts["prefill_tokens"] += len(start.trunk) + len(start.branch)
+        self.counts["requests"] += not running.placed
+        waited = time.monotonic() - running.since
+        self.counts["wait_slot_microseconds"] += 0 if running.placed else int(1e6 * waited)
+        running.placed = True
+        conversation.fed, conversation.branched = len(conversation.trunk), asked.private
+        self._depth[slot] = start.at + len(start.trunk) + len(start.branch)
+        self._running[slot] = running
+        self._set_knobs(slot, running)
+        return start
+
+    def _set_knobs(self, slot: int, running: request.Running) -> None:
+        knobs, asked = self._knobs, running.request
+        knobs.temperature[slot] = asked.temperature
+        knobs.top_k[slot], knobs.top_p[slot] = asked.top_k, asked.top_p
+        knobs.min_p[slot] = asked.min_p
+        knobs.limit[slot] = running.limit
+        knobs.ban[slot], knobs.ban_until[slot] = asked.ban, asked.ban_until
+        knobs.stream[slot] = np.asarray(asked.stream, np.int64).astype(np.int32)
         self._stop[slot] = -1
-        self._stop[slot, : len(request.stop)] = request.stop
+        self._stop[slot, : len(asked.stop)] = asked.stop
 
-    def _mask(self, slots) -> np.ndarray:
-        mask = np.zeros(self.config.slots, bool)
-        mask[list(slots)] = True
-        return mask
+    # --- programs on rows ---------------------------------------------------------------------
 
-    def _prefill(self, fresh, trunks, marked, headers) -> None:
-        self._state = programs.reset(self._state, self._mask(fresh), self._mask(trunks))
-        self._feed(trunks)
-        if marked:
-            self._state = programs.mark(self._state, self._mask(marked))
-            self._feed(headers)
+    def _rows_of(self, chosen: Sequence[int]) -> tuple[np.ndarray, list[int]]:
+        """The slot of each row that is computed for these slots (S: none), and the row of each of
+        these slots. When all slots are computed, row r is slot r."""
+        rows = prefill.fitting(self._rows, len(chosen))
+        place = list(chosen) if rows == self.config.slots else list(range(len(chosen)))
+        found = np.full(rows, self.config.slots, np.int32)
+        found[place] = chosen
+        return found, place
 
-    def _feed(self, ids: dict[int, list[int]]) -> None:
+    def _feed(self, feeds: Sequence[prefill.Feed]) -> None:
         """Extends slots by ragged runs of ids, in pieces of the smallest shapes that fit."""
-        rest = {slot: run for slot, run in ids.items() if run}
+        rest = list(feeds)
         while rest:
-            longest = max(len(run) for run in rest.values())
-            n = _fitting(self.config.buckets, longest)
-            slots, place = self._rows_of(list(rest))
-            tokens = np.zeros((len(slots), n), np.int32)
-            count = np.zeros(len(slots), np.int32)
-            for row, run in zip(place, rest.values(), strict=True):
-                piece = run[:n]
-                count[row] = len(piece)
-                tokens[row, : len(piece)] = piece
-            self._state = programs.extend(
-                self.spec, self._apart, self._state, self._placed(slots), tokens, count
+            n = prefill.fitting(self.config.buckets, max(len(feed.ids) for feed in rest))
+            rows, place = self._rows_of([feed.slot for feed in rest])
+            span = prefill.fitting(
+                self._spans, max(feed.at + min(n, len(feed.ids)) for feed in rest)
             )
+            self._extend(rows, prefill.arrays(rest, place, len(rows), n), span)
             self.counts["prefill_calls"] += 1
-            rest = {slot: run[n:] for slot, run in rest.items() if len(run) > n}
+            self.counts["prefill_cells"] += len(rows) * n
+            rest = [feed.after(n) for feed in rest if len(feed.ids) > n]
+
+    def _extend(self, rows: np.ndarray, feed: programs.Feed, span: int) -> None:
+        at = None if len(rows) == self.config.slots else rows
+        self._state = programs.extend(self.spec, self._apart, self._state, at, feed, span)
+
+    def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies slots, (from, to) each."""
+        while pairs:
+            rows = prefill.fitting(self._rows, len(pairs))
+            now, pairs = pairs[:rows], pairs[rows:]
+            source = np.zeros(rows, np.int32)
+            target = np.full(rows, self.config.slots, np.int32)
+            source[: len(now)], target[: len(now)] = zip(*now, strict=True)
+            self._state = programs.copy(self._state, source, target)
+            self.counts["copies"] += len(now)
+
+    def _block(self, rows: np.ndarray, active: np.ndarray, span: int, enough: int):
+        at = None if len(rows) == self.config.slots else rows
+        source = np.minimum(rows, self.config.slots - 1)
+        knobs = jax.tree.map(lambda values: values[source], self._knobs)
+        self._state, out = programs.decode(
+            self.spec, self._apart, self._state, at, knobs, self._stop[source], active,
+            np.uint32(self.seed), np.int32(enough), self.config.block, span,
+        )  # fmt: skip
+        return out
 
     def _decode(self) -> list[Completion]:
         """One block on as few rows as hold all running slots."""
+        began = time.perf_counter()
         running = list(self._running.items())
-        slots, place = self._rows_of([slot for slot, _ in running])
-        rows = len(slots)
-        source = np.minimum(slots, self.config.slots - 1)
-        knobs = jax.tree.map(lambda values: values[source], self._knobs)
-        active = slots < self.config.slots
-        self._state, out = programs.decode(
-            self.spec, self._apart, self._state, self._placed(slots), knobs, self._stop[source],
-            active, np.uint32(self.seed), self.config.block,
-        )  # fmt: skip
-        out = jax.device_get(out)
+        rows, place = self._rows_of([slot for slot, _ in running])
+        deepest = max(self._depth[slot] for slot, _ in running) + self.config.block
+        span = prefill.fitting(self._spans, deepest)
+        enough = self.config.enough if self._waiting else NEVER
+        out = jax.device_get(self._block(rows, rows < self.config.slots, span, enough))
+        took = time.perf_counter()
         finished = []
         for row, (slot, reply) in zip(place, running, strict=True):
             n = int(out.count[row])
@@ -349,38 +284,29 @@ class Engine:
             reply.logp += out.logp[row, :n].tolist()
             reply.behaviour += out.behaviour[row, :n].tolist()
             reply.free += out.free[row, :n].tolist()
+            reply.versions += [self.version] * n
+            self._depth[slot] += n
             if out.done[row]:
-                del self._running[slot]
-                reply.full = bool(self._knobs.limit[slot] < reply.request.limit)
-                finished.append((slot, reply))
-        self.counts["decode_steps"] += int(out.steps)
-        self.counts["decode_rows"] += int(out.steps) * rows
+                finished.append(self._ended(slot, reply))
+        steps = int(out.steps)
+        self.counts["decode_steps"] += steps
+        self.counts["decode_rows"] += steps * len(rows)
+        self.counts["slot_steps"] += steps * self.config.slots
         self.counts["decoded_tokens"] += int(out.count.sum())
-        return self._settle(finished)
+        self.counts["blocks"] += 1
+        self.counts["decode_microseconds"] += int(1e6 * (took - began))
+        self.counts["settle_microseconds"] += int(1e6 * (time.perf_counter() - took))
+        return finished
 
-    def _settle(self, finished: list[tuple[int, _Running]]) -> list[Completion]:
-        """Rolls private replies back; a reply on the line keeps all but its last id in the slot."""
-        back = [slot for slot, running in finished if running.request.private]
-        if back:
-            self._state = programs.rollback(self._state, self._mask(back))
-        for _, running in finished:
-            conversation = self._chairs[running.request.conversation]
-            conversation.busy = False
-            if not running.request.private:
-                conversation.trunk.extend(running.ids)
-                conversation.fed = len(conversation.trunk) - 1  # the last id was never fed
-        return [self._complete(running) for _, running in finished]
-
-    def _complete(self, running: _Running) -> Completion:
-        ids = np.asarray(running.ids, np.int32)
-        stopped = len(ids) > 0 and int(ids[-1]) in running.request.stop
-        return Completion(
-            request=running.request,
-            ids=ids,
-            logp=np.asarray(running.logp, np.float32),
-            behaviour=np.asarray(running.behaviour, np.float32),
-            free=np.asarray(running.free, bool),
-            stopped=stopped,
-            full=running.full and not stopped,
-            version=self.version,
-        )
+    def _ended(self, slot: int, reply: request.Running) -> Completion:
+        """A private reply goes back to the trunk before it is fed again; one on the line keeps all
+        but its last id in the slot."""
+        del self._running[slot]
+        knobs = self._knobs  # an empty slot asks for no truncation, which costs all rows a sort
+        knobs.top_k[slot], knobs.top_p[slot], knobs.min_p[slot] = 0, 1.0, 0.0
+        conversation = self._known[reply.request.conversation]
+        if not reply.request.private:
+            conversation.trunk.extend(reply.ids)
+            conversation.fed = len(conversation.trunk) - 1  # the last id was never fed
+        self._slots.rest(conversation)
+        return reply.complete(self.version)

@@ -1,4 +1,4 @@
-"""The engine's compiled programs: prefill, a block of decode steps, mark and roll back.
+"""The engine's compiled programs: prefill with roll-back and mark, copies, a block of decode steps.
 
 They are module-level jits with the spec static, so every engine of one spec and one shape (agent,
 simulator, evaluation users) shares the same compiled code.
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from mimesis_jax.models import cache as caches
 from mimesis_jax.models import heads
 from mimesis_jax.models import spec as specs
-from mimesis_jax.rollouts import sampling
+from mimesis_jax.rollouts import sampling, window
 
 
 @jax.tree_util.register_dataclass
@@ -27,6 +27,24 @@ class State:
     cache: caches.Cache
     hidden: jax.Array
     count: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """What rows are fed, and what happens to their slots before.
+
+    tokens: [R, n] int32, of row r the first count[r] [R] int32. fresh: [R] bool, the slot is
+    emptied. back: [R] bool, it returns to its mark. mark: [R] bool, it is marked where it stands
+    then. begun: [R] int32, the tokens that its reply has from now on, -1 leaves them as they are.
+    """
+
+    tokens: jax.Array
+    count: jax.Array
+    fresh: jax.Array
+    back: jax.Array
+    mark: jax.Array
+    begun: jax.Array
 
 
 @jax.tree_util.register_dataclass
@@ -55,64 +73,63 @@ def start(spec: specs.Spec, slots: int, length: int) -> State:
     return State(cache, hidden, jnp.zeros(slots, jnp.int32))
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def reset(state: State, fresh: jax.Array, begun: jax.Array) -> State:
-    """Empties the slots in `fresh` [S] bool; the slots in `begun` start a new reply."""
-    count = jnp.where(begun, 0, state.count)
-    return State(caches.reset(state.cache, fresh), state.hidden, count)
+def _rows(state: State, slots, span: int | None) -> State:
+    """The state of some slots [R] only (None: of all), attention cut to `span` tokens."""
+    cache = window.take(state.cache, slots, span)
+    if slots is None:
+        return State(cache, state.hidden, state.count)
+    pick = lambda leaf: jnp.take(leaf, slots, axis=0, mode="clip")
+    return State(cache, pick(state.hidden), pick(state.count))
 
 
-@functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
-def extend(spec, params, state: State, slots, tokens: jax.Array, count: jax.Array):
-    """Feeds the first count[r] of tokens [R, n] to slot slots[r].
+def _back(state: State, slots, span: int | None, part: State) -> State:
+    """Writes the rows back; rows past the last slot are dropped."""
+    cache = window.put(state.cache, slots, span, part.cache)
+    if slots is None:
+        return State(cache, part.hidden, part.count)
+    hidden = state.hidden.at[slots].set(part.hidden, mode="drop")
+    return State(cache, hidden, state.count.at[slots].set(part.count, mode="drop"))
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "span"), donate_argnums=2)
+def extend(spec, params, state: State, slots, feed: Feed, span: int | None = None) -> State:
+    """Empties, rolls back, marks and feeds slots, in this order, row r being slot slots[r].
 
     slots: [R] int32, each slot once; S for a row that stands for none. R may be less than S: only
     these rows are computed. None: row r is slot r, R = S, and nothing is copied out and back.
+    span: tokens that no fed slot exceeds afterwards; attention reads no further. None: all.
     Returns the State.
     """
-    if slots is None:
-        cache, hidden = caches.extend(spec, params, state.cache, tokens, count)
-        fed = jnp.where((count > 0)[:, None], hidden.astype(jnp.float32), state.hidden)
-        return State(cache, fed, state.count)
-    part, hidden = caches.extend(spec, params, caches.take(state.cache, slots), tokens, count)
-    cache = caches.put(state.cache, slots, part)
-    fed = jnp.where(count > 0, slots, state.count.shape[0])
-    hidden = state.hidden.at[fed].set(hidden.astype(jnp.float32), mode="drop")
-    return State(cache, hidden, state.count)
+    part = _rows(state, slots, span)
+    cache = caches.reset(part.cache, feed.fresh)
+    cache = caches.mark(caches.rollback(cache, feed.back), feed.mark)
+    cache, hidden = caches.extend(spec, params, cache, feed.tokens, feed.count)
+    hidden = jnp.where((feed.count > 0)[:, None], hidden.astype(jnp.float32), part.hidden)
+    count = jnp.where(feed.begun >= 0, feed.begun, part.count)
+    return _back(state, slots, span, State(cache, hidden, count))
 
 
 @functools.partial(jax.jit, donate_argnums=0)
-def mark(state: State, mask: jax.Array) -> State:
-    """Marks the trunk of the slots in mask [S] bool."""
-    return dataclasses.replace(state, cache=caches.mark(state.cache, mask))
+def copy(state: State, source: jax.Array, target: jax.Array) -> State:
+    """Makes slot target[r] a copy of slot source[r], both [R] int32; a target of S is none."""
+    part = _rows(state, source, None)
+    return _back(state, target, None, part)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def rollback(state: State, mask: jax.Array) -> State:
-    """Takes the slots in mask [S] bool back to their mark."""
-    return dataclasses.replace(state, cache=caches.rollback(state.cache, mask))
-
-
-@functools.partial(jax.jit, static_argnames=("spec", "block"), donate_argnums=2)
+@functools.partial(jax.jit, static_argnames=("spec", "block", "span"), donate_argnums=2)
 def decode(
-    spec, params, state: State, slots, knobs: sampling.Knobs, stop, active, seed, block: int
-):
+    spec, params, state: State, slots, knobs: sampling.Knobs, stop, active, seed, enough,
+    block: int, span: int | None = None,
+):  # fmt: skip
     """Decodes up to `block` tokens in each active row, in one loop on the device.
 
-    slots: [R] int32, the slot of each row, each once; S for a row that stands for none. R may be
-    less than S: only these rows are computed. None: row r is slot r, R = S, and nothing is copied
-    out and back. knobs: over R rows. stop: [R, n] int32 ids that end
-    a reply (-1: none). active: [R] bool. seed: uint32.
-    A reply ends at a stop id or at knobs.limit tokens. Its last id is not fed to the cache.
-    Returns (State, Block over R rows).
+    slots, span: as in `extend`. knobs: over R rows. stop: [R, n] int32 ids that end a reply (-1:
+    none). active: [R] bool. seed: uint32. enough: int32; the block ends early when that many
+    replies have ended. A reply ends at a stop id or at knobs.limit tokens. Its last id is not fed
+    to the cache. Returns (State, Block over R rows).
     """
     whole, rows = state, active.shape[0]
-    if slots is not None:
-        state = State(
-            caches.take(whole.cache, slots),
-            jnp.take(whole.hidden, slots, axis=0, mode="clip"),
-            jnp.take(whole.count, slots, mode="clip"),
-        )
+    state = _rows(whole, slots, span)
     keys = sampling.streams(seed, knobs.stream)
     out = Block(
         token=jnp.zeros((rows, block), jnp.int32),
@@ -148,13 +165,7 @@ def decode(
 
     def going(carry):
         _, live, out = carry
-        return (out.steps < block) & jnp.any(live)
+        return (out.steps < block) & jnp.any(live) & (jnp.sum(out.done) < enough)
 
     state, _, out = jax.lax.while_loop(going, body, (state, active, out))
-    if slots is None:
-        return state, out
-    return State(
-        caches.put(whole.cache, slots, state.cache),
-        whole.hidden.at[slots].set(state.hidden, mode="drop"),
-        whole.count.at[slots].set(state.count, mode="drop"),
-    ), out
+    return _back(whole, slots, span, state), out

@@ -75,6 +75,8 @@ def _truncate(logp: jax.Array, knobs: Knobs) -> jax.Array:
     mass_before = jnp.cumsum(jnp.exp(ordered), axis=-1) - jnp.exp(ordered)
     kept = mass_before < knobs.top_p[:, None]  # the token that crosses the mass is kept
     nucleus = jnp.min(jnp.where(kept, ordered, jnp.inf), axis=-1, keepdims=True)
+    # Off is off: rounding may bring the mass to 1 early, and a request must not depend on company.
+    nucleus = jnp.where(knobs.top_p[:, None] < 1, nucleus, -jnp.inf)
     floor = ordered[:, :1] + jnp.log(jnp.maximum(knobs.min_p, 1e-30))[:, None]
     floor = jnp.where(knobs.min_p[:, None] > 0, floor, -jnp.inf)
     lowest = jnp.maximum(jnp.maximum(kth, nucleus), floor)

@@ -34,10 +34,9 @@ def score(
 ) -> np.ndarray:
     """[n] float32: log-prob of each scored token, trees in order, segments in order.
 
-    Prompts that trees have in common are computed once a row. names: what errors call the trees.
-    Raises ValueError as `pack.pack` does.
+    names: what errors call the trees. Raises ValueError as `pack.pack` does.
     """
-    packed = pack.pack(trees, shape, names=names, shared=True)
+    packed = pack.pack(trees, shape, names=names)
     traced = np.float32(temperature)  # one type, so that no temperature recompiles
     values = [forward(spec, params, forest, traced) for forest in packed.forests]
     return pack.gather([np.asarray(v) for v in jax.device_get(values)], packed)
