@@ -232,12 +232,10 @@ lasting_out() { # what a preempted machine wrote to its own disk is gone with it
 }
 
 do_resume() { # the command, to its end, through as many preemptions as --attempts allows
-    local attempt=0 code
+    local code
     [ "${#COMMAND[@]}" -gt 0 ] || die 2 "resume needs the command: $SELF resume ... -- mimesis train --config ..."
     lasting_out
     while :; do
-        attempt=$((attempt + 1))
-        [ "$((attempt - 1))" -le "${SET[attempts]}" ] || die "$GONE" "taken away ${SET[attempts]} times: raise --attempts to go on"
         revive
         code=0
         if dry; then
@@ -258,7 +256,7 @@ do_resume() { # the command, to its end, through as many preemptions as --attemp
         code=0
         follow || code=$?
         [ "$code" -eq "$GONE" ] || break
-        say "taken away (time $attempt); beginning again"
+        again
     done
     end_well_or_ask "$code"
 }
@@ -280,5 +278,13 @@ revive() { # machines that can work, whatever was there before
         code=0
         do_wait || code=$?
         [ "$code" -eq "$GONE" ] || return "$code"
+        again
     done
+}
+
+TAKEN=0 # how often this resume lost its machines
+again() {
+    TAKEN=$((TAKEN + 1))
+    [ "$TAKEN" -le "${SET[attempts]}" ] || die "$GONE" "taken away $TAKEN times: raise --attempts to go on"
+    say "taken away (time $TAKEN); beginning again"
 }

@@ -66,7 +66,8 @@ for source in map(there, sources):
     shutil.copy2(source, goal) if "-p" in WORDS else shutil.copy(source, goal)
 """
 
-# States come from the file `states`, one a line; each look takes the first, the last one stays.
+# States come from the file `states`: each look takes the first, the last one stays. A create takes
+# the first line of `created` for that file, and the last line stays there too.
 GCLOUD = """
 import re
 said = " ".join(WORDS)
@@ -86,13 +87,18 @@ if "queued-resources describe" in said:
     now = state()
     if now == "NONE":
         sys.exit("ERROR: (gcloud...describe) NOT_FOUND: it was not found")
+    if now == "UNREACHABLE":
+        sys.exit("ERROR: There was a problem refreshing: name resolution failed")
     print(now)
 elif "tpu-vm describe" in said:
     print((HOME / "health").read_text() if (HOME / "health").exists() else "READY\\tHEALTHY")
 elif "queued-resources create" in said:
     if (HOME / "quota").exists():
         sys.exit("ERROR: RESOURCE_EXHAUSTED: quota exceeded")
-    states.write_text((HOME / "created").read_text())
+    first, *rest = (HOME / "created").read_text().splitlines()
+    states.write_text(first)
+    if rest:
+        (HOME / "created").write_text("\\n".join(rest))
     for hosts in nodes:
         for host in hosts:
             (HOME / "hosts" / host).mkdir(parents=True, exist_ok=True)

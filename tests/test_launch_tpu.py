@@ -121,12 +121,19 @@ def test_resume_goes_through_a_preemption_and_ends_with_the_commands_code(pod):
 
 
 def test_resume_outlives_a_loss_while_waiting_and_an_answer_that_fails(pod):
-    # create; waiting, then suspended; deleted, created once more; ACTIVE from there on.
-    (pod.path / "created").write_text("PROVISIONING SUSPENDED SUSPENDED UNREACHABLE ACTIVE")
+    (pod.path / "created").write_text("PROVISIONING SUSPENDED\nUNREACHABLE ACTIVE")
     got = pod.launch("tpu", "resume", *POD, "--local-out", "--", "sh", "-c", "exit 3")
     assert got.returncode == 3, got.stderr
     assert "taken away while it was waited for" in got.stderr
-    assert len(words(pod, "queued-resources create")) >= 2
+    assert "name resolution failed" in got.stderr
+    assert len(words(pod, "queued-resources create")) == 2
+
+
+def test_resume_gives_up_after_the_attempts_that_were_allowed(pod):
+    (pod.path / "created").write_text("SUSPENDED")
+    got = pod.launch("tpu", "resume", *POD, "--local-out", "--attempts=1", "--", "true")
+    assert got.returncode == 75 and "taken away 2 times: raise --attempts" in got.stderr
+    assert len(words(pod, "queued-resources create")) == 2
 
 
 def test_resume_takes_up_what_runs_already(pod):
