@@ -18,7 +18,17 @@ from ml_collections import ConfigDict
 def get_config():
     return ConfigDict({"seed": 7, "agent": {"steps": 30}})
 '''
-VERBS = ["demo", "train", "evaluate", "chat", "data build", "data show", "report", "forest", "bench"]
+VERBS = [
+    "demo",
+    "train",
+    "evaluate",
+    "chat",
+    "data build",
+    "data show",
+    "report",
+    "forest",
+    "bench",
+]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from small_desk import quick_compiles  # noqa: F401 - acts by being here
 
 from mimesis_jax.chat.tokenizer import END
 from mimesis_jax.coach import template
+from mimesis_jax.forest import pack
 from mimesis_jax.forest import tree as trees
 from mimesis_jax.losses import csd
 from mimesis_jax.rollouts import corpus, scoring
@@ -113,7 +114,8 @@ def test_gates_lie_on_the_noted_turns_tokens_and_are_the_long_way_s(thinking):
                 wanted = csd.gate(teacher, student[at : at + n], beta=BETA)
                 np.testing.assert_allclose(gate, np.where(free, wanted, 0), atol=1e-4)
                 np.testing.assert_array_equal(coached, free)
-                assert np.abs(gate[free] - 0.5).max() > 1e-3  # a real note does move something
+                # a real note does move something, where not all tokens were forced
+                assert not free.any() or np.abs(gate[free] - 0.5).max() > 1e-3
             at += n
             assert not after.gate[~after.scored].any() and not after.coached[~after.scored].any()
             np.testing.assert_array_equal(after.weight, before.weight)
@@ -143,6 +145,13 @@ def test_the_sampler_gap_is_between_the_sampler_and_the_trainer():
     assert metrics["sampler_gap_mean"] == pytest.approx(0.25, abs=1e-4)
 
 
+def test_the_scoring_rows_hold_two_trees_with_their_teachers():
+    wide = coaching.rows(pack.Shape(rows=8, length=256, chunk=8, learned=160, slots=2))
+    assert (wide.rows, wide.length, wide.chunk, wide.learned) == (4, 512, 8, 160)
+    long = pack.Shape(rows=3, length=1536, chunk=8, learned=160, slots=2)
+    assert coaching.rows(long) is long  # twice that would need block lists
+
+
 def test_the_probes_on_played_dialogues():
     dialogues, own = agents()
     notes = [template.TemplateCoach().notes(d) for d in dialogues]
@@ -170,7 +179,7 @@ def test_placebo_gap_by_hand(monkeypatch):
     ids = [set(render.tokenizer.encode(word).tolist()) for word in words]
     assert not ids[0] & ids[1]
 
-    def score(spec, params, grown, shape, *, temperature):
+    def score(spec, params, grown, shape, *, temperature, names):
         out = []
         for tree in grown:
             for part in tree:
@@ -184,16 +193,28 @@ def test_placebo_gap_by_hand(monkeypatch):
 
     monkeypatch.setattr(coaching.scoring, "score", score)
     found = coaching.probes(
-        None, None, own, [{1: words[0]}, {1: words[1]}], renderer=render, shape=None, beta=BETA
+        None,
+        None,
+        own,
+        [{1: words[0]}, {1: words[1]}],
+        renderer=render,
+        shape=small_desk.SHAPE,
+        beta=BETA,
     )
     assert found["placebo_gap"] == pytest.approx(0.7311 - 0.5, abs=1e-4)
     _, metrics = coaching.coached(
-        None, None, own, [{1: words[0]}, {1: None}], renderer=render, shape=None, beta=BETA
+        None,
+        None,
+        own,
+        [{1: words[0]}, {1: None}],
+        renderer=render,
+        shape=small_desk.SHAPE,
+        beta=BETA,
     )
     assert metrics["gate_mean"] == pytest.approx(0.7311, abs=1e-4)
     assert metrics["gate_share_above_half"] == 1.0 and metrics["none_share"] == 0.5
     # nobody else has a note: there is no placebo, and no gap to report
     alone = coaching.probes(
-        None, None, own, [{1: words[0]}, {}], renderer=render, shape=None, beta=BETA
+        None, None, own, [{1: words[0]}, {}], renderer=render, shape=small_desk.SHAPE, beta=BETA
     )
     assert alone["placebo_gap"] == 0.0

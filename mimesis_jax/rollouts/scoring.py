@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.forest import pack
+from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder, heads
 
 
@@ -40,3 +40,17 @@ def score(
     traced = np.float32(temperature)  # one type, so that no temperature recompiles
     values = [forward(spec, params, forest, traced) for forest in packed.forests]
     return pack.gather([np.asarray(v) for v in jax.device_get(values)], packed)
+
+
+def disagreement(trees: Sequence[types.Tree], scored: np.ndarray) -> dict[str, float]:
+    """How far the sampler's log-probs are from the trainer's, over tokens that weigh something.
+
+    trees: with old_logp as sampled. scored: [n], `score` of the same trees by the weights that
+    sampled them, at the same temperature. Returns sampler_gap_max and sampler_gap_mean in nats (0
+    without a token): past 1e-4 in fp32 the two do not compute the same thing.
+    """
+    gap = np.abs(tree.column(trees, "old_logp") - np.asarray(scored))
+    gap = gap[tree.column(trees, "weight") > 0]
+    if not gap.size:
+        return {"sampler_gap_max": 0.0, "sampler_gap_mean": 0.0}
+    return {"sampler_gap_max": float(gap.max()), "sampler_gap_mean": float(gap.mean())}

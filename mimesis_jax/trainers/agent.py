@@ -75,6 +75,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     t1 = clock()
 
     trees = [e.trees["agent"] for e in episodes]
+    names = [f"goal {e.key.goal} copy {e.key.copy}" for e in episodes]
     csd: dict[str, float] = {}
     if parts.coach is not None and config.loss.alpha > 0:
         # Before credit, which takes the weight of groups without variance: they still take CSD.
@@ -84,7 +85,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         ]
         trees, csd = coaching.coached(
             parts.spec, state.params, trees, notes, renderer=parts.renderer, shape=parts.shape,
-            beta=config.beta, temperature=config.loss.temperature,
+            beta=config.beta, temperature=config.loss.temperature, names=names,
         )  # fmt: skip
     trees, _, metrics = credit.assign(
         trees, [e.rewards for e in episodes], [e.key.goal for e in episodes], config.credit
@@ -97,7 +98,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         alpha = config.loss.alpha if k < config.csd_updates else 0.0
         loss = dataclasses.replace(config.loss, alpha=alpha)
         state, out = reinforce.update(
-            parts.spec, state, trees, parts.shape, loss, lr, config.optimizer
+            parts.spec, state, trees, parts.shape, loss, lr, config.optimizer, names
         )
         if k == 0:
             metrics |= out

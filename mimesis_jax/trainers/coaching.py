@@ -6,6 +6,7 @@ log-probs, is written onto the plain trees that the update packs again.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,8 +19,20 @@ from mimesis_jax.forest import pack, tree
 from mimesis_jax.rollouts import scoring
 
 
+def rows(shape: pack.Shape) -> pack.Shape:
+    """The scoring forest's rows for updates of `shape`: half as many, twice as long.
+
+    A tree with its teachers is about twice as long, and two of them rarely fit a row of the
+    update's: measured on the demo, 27,600 places in place of 32,300, and a forward a quarter
+    faster. Where rows would become long enough for block lists they stay as they are.
+    """
+    if 2 * shape.length > shape.dense:
+        return shape
+    return dataclasses.replace(shape, rows=-(-shape.rows // 2), length=2 * shape.length)
+
+
 def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.Renderer, shape,
-                 temperature):  # fmt: skip
+                 temperature, names=None):  # fmt: skip
     """One forward over all students and teachers.
 
     Returns l_S [n] for all scored tokens of `trees`, and l_T [n], NaN where there is no note.
@@ -33,7 +46,9 @@ def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.R
         students.append(taught.student + start)
         teachers.append(taught.teacher + start)
         start += tree.scored_count([taught.tree])
-    logp = scoring.score(spec, params, grown, shape, temperature=temperature)
+    logp = scoring.score(
+        spec, params, grown, rows(shape), temperature=temperature, names=names
+    )  # fmt: skip
     # Scored tokens of the grown trees that are no teacher's are the plain trees' own, in order.
     is_teacher = np.zeros(len(logp), bool)
     if teachers:
@@ -55,13 +70,17 @@ def coached(
     shape: pack.Shape,
     beta: float,
     temperature: float = 1.0,
+    names: Sequence[str] | None = None,
 ) -> tuple[list[types.Tree], dict[str, float]]:
     """Writes old_logp, gate and coached onto each tree's scored tokens.
 
     notes: per episode, by turn; only turns with a note are coached (m_t = 1), and there only
-    tokens that were sampled freely. Returns the trees and metrics.
+    tokens that were sampled freely. shape: the update's, see `rows`. names: what errors call the
+    trees. Returns the trees and metrics.
     """
-    student, teacher = _differences(spec, params, trees, notes, renderer, shape, temperature)
+    student, teacher = _differences(
+        spec, params, trees, notes, renderer, shape, temperature, names
+    )  # fmt: skip
     free = tree.column(trees, "weight") > 0
     has = np.isfinite(teacher) & free
     gap = np.where(has, teacher - student, 0.0)

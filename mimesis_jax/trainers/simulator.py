@@ -74,6 +74,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     t1 = clock()
     scored, judged = parts.judge(state.params, episodes)
     trees = [e.trees["user"] for e in episodes]
+    names = [f"goal {e.key.goal} copy {e.key.copy}" for e in episodes]
     # The whole dialogue earns one reward: it is put on the last of the user's turns.
     rewards = [
         _terminal(tree, value if seen else float("nan"))
@@ -86,7 +87,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     lr = optimizer.rate(config.optimizer, i, config.steps)
     for k in range(config.updates):
         state, out = reinforce.update(
-            parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer
+            parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer, names
         )
         if k == 0:
             metrics |= out
