@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.bench import expansion, measure
+from mimesis_jax.bench import expansion
 from mimesis_jax.forest import blocks, pack, tree
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import scoring
@@ -85,7 +85,10 @@ def lay(
     shared: bool = True,
 ) -> Batch:
     """The trees in a form; each form's shape is made to measure, so that none computes padding for
-    want of a better bucket. shared: the forest computes common prompts once a row."""
+    want of a better bucket. shared: the forest computes common prompts once a row.
+
+    Raises ValueError, as `pack.pack` does, for trees that need more slots.
+    """
     start = time.perf_counter()
     chunk = setting.chunk
     if name == "forest":
@@ -108,10 +111,7 @@ def lay(
     batches = -(-len(rows) * length // max(length, setting.tokens))
     learned = max(int(np.count_nonzero(row >= 0)) for row in rows)
     shape = dataclasses.replace(wide, rows=-(-len(rows) // batches), learned=learned)
-    try:
-        packed = laid(shape)
-    except ValueError as error:
-        raise measure.BenchError(f"{name} at {setting}: {error}") from error
+    packed = laid(shape)
     seconds = time.perf_counter() - start
     return Batch(name, setting, dataclasses.replace(spec, chunk=chunk), packed, numbers, seconds)
 
