@@ -250,7 +250,8 @@ class Sample:
     ids: [n] int32 sampled ids, the stop id included when one was sampled.
     logp: [n] float32 log-probs under the training distribution (temperature and vocabulary mask).
     free: [n] bool; False where a token was forced, so it must weigh nothing.
-    version: weight version that sampled it.
+    version: weight version that ended it. versions: [n] int32, the one that sampled each token
+      (None where the sampler does not say).
     """
 
     header: np.ndarray
@@ -258,6 +259,7 @@ class Sample:
     logp: np.ndarray
     free: np.ndarray
     version: int = 0
+    versions: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)

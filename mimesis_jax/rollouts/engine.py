@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import time
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -51,7 +52,9 @@ class Engine:
         self._rows = (*(r for r in config.rows if r < config.slots), config.slots)
         self._spans = (*(s for s in config.spans if s < config.length), config.length)
         self.counts: collections.Counter[str] = collections.Counter()
-        self.params, self.version, self._apart = None, version, None
+        self.params: Any = None
+        self._apart: Any = None
+        self.version = version
         if params is not None:
             self.load(params, version)
 
@@ -116,6 +119,11 @@ class Engine:
     @property
     def open_requests(self) -> int:
         return len(self._waiting) + len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that have no slot yet."""
+        return len(self._waiting)
 
     def warm(self) -> None:
         """Compiles every program of every shape, so that no later request compiles anything."""

@@ -135,8 +135,9 @@ class ModelSeat:
         memory = self._memory[name]
         header = np.asarray(self._header(), np.int32)
         sample = types.Sample(
-            header, completion.ids, completion.logp, completion.free, completion.version
-        )
+            header, completion.ids, completion.logp, completion.free, completion.version,
+            completion.versions,
+        )  # fmt: skip
         ids = completion.ids.tolist()
         parsed = self.renderer.parse(ids, self.config.thinking, self.chair)
         self._record(memory, query, sample, completion)
@@ -158,6 +159,8 @@ class ModelSeat:
         else:
             kind, reason = types.Kind.TEXT, None
         self.counts[f"kind_{kind}"] += 1
+        if completion.stopped and self.renderer.retokenised(ids, self.config.thinking):
+            self.counts["retokenised_turns"] += 1  # what a text server would have fed differently
         return types.Reply(kind, parsed.public, parsed.private, reason, sample)
 
     def _record(self, memory, query, sample: types.Sample, completion) -> None:
