@@ -114,16 +114,26 @@ class Stages:
         return self._stage(name, params, config, body)
 
     def agent(self, name: str, params, parts: agent.Parts, config: agent.Config, *, user: str,
-              decode: Callable | None = None):  # fmt: skip
-        """GRPO (+ CSD) of the agent chair."""
+              decode: Callable | None = None, kept: Callable | None = None,
+              saved: Callable | None = None):  # fmt: skip
+        """GRPO (+ CSD) of the agent chair. kept(step, episodes, trees) sees every batch,
+        saved(steps done, parameters) what is about to be saved: what they write into the run's
+        logs is cut with it when a restart goes back."""
 
         def body(state, first, report, save, meta):
             def keep(i, episodes, trees):
                 notes = parts.coach.notes if parts.coach and config.loss.alpha > 0 else None
                 self._keep(name, i, config.steps, episodes, trees, notes, user=user, decode=decode)
+                if kept is not None:
+                    kept(i, episodes, trees)
+
+            def keep_state(i, state):
+                if saved is not None:
+                    saved(i, state.params)
+                save(i, state)
 
             return agent.train(
-                state, parts, config, first=first, report=report, save=save, keep=keep
+                state, parts, config, first=first, report=report, save=keep_state, keep=keep
             )
 
         return self._stage(name, params, config, body)

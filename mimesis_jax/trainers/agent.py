@@ -76,6 +76,13 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
 
     trees = [e.trees["agent"] for e in episodes]
     names = [f"goal {e.key.goal} copy {e.key.copy}" for e in episodes]
+    # Before credit takes flat groups out: what there was to learn from, whatever is made of it.
+    learnable = sum(
+        int(np.count_nonzero(segment.weight))
+        for e, tree in zip(episodes, trees, strict=True)
+        if advantage.usable(e.rewards)
+        for segment in tree
+    )
     csd: dict[str, float] = {}
     if parts.coach is not None and config.loss.alpha > 0:
         # Before credit, which takes the weight of groups without variance: they still take CSD.
@@ -104,6 +111,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
             metrics |= out
     t3 = clock()
     metrics |= outcomes(episodes) | {
+        "goals": len(goals), "learnable_tokens": learnable,
         "rollout_seconds": t1 - t0, "score_seconds": t2 - t1, "update_seconds": t3 - t2, "lr": lr,
     }  # fmt: skip
     return state, metrics, episodes, trees
