@@ -36,6 +36,13 @@ def table(spec: specs.Spec) -> weights.Table:
     return parts
 
 
+def _biased(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
+    """x [N, d] times a weight [d, ...] plus bias [...], rounded to x's dtype once: [N, prod(..)]."""
+    flat = weight.reshape(len(weight), -1).astype(x.dtype)
+    out = jnp.matmul(x, flat, preferred_element_type=jnp.float32)
+    return (out + bias.reshape(-1).astype(jnp.float32)).astype(x.dtype)
+
+
 def _attend(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -> jax.Array:
     """q [B, t, H, d] over keys, values [B, K, s, d] where mask [B, t, s] -> [B, t, H*d].
 
@@ -46,11 +53,12 @@ def _attend(q: jax.Array, keys: jax.Array, values: jax.Array, mask: jax.Array) -
     batch, length, heads, dim = q.shape
     kv_heads = keys.shape[1]
     groups = heads // kv_heads
-    q = (q * dim**-0.5).reshape(batch, length, kv_heads, groups, dim).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(batch, length, kv_heads, groups, dim).transpose(0, 2, 3, 1, 4)
     q = q.reshape(batch, kv_heads, groups * length, dim)
     wide = jnp.float32
     scores = jnp.einsum("bkmd,bksd->bkms", q, keys, preferred_element_type=wide)
-    scores = scores.reshape(batch, kv_heads, groups, length, -1)
+    # Scaled here and not in q, where bf16 would round once more.
+    scores = dim**-0.5 * scores.reshape(batch, kv_heads, groups, length, -1)
     scores = jnp.where(mask[:, None, None], scores, MASKED)
     # The shift cancels in the quotient, so it needs no gradient.
     share = jnp.exp(scores - jax.lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
@@ -109,11 +117,12 @@ class Attention(weights.Holder):
     def _project(self, x: jax.Array, cos, sin):
         """x [N, D] -> q [N, H, d], k and v [N, K, d] with norm and RoPE, gate [N, H*d] or None."""
         spec = self.spec
-        q, k, v = (weights.product(x, w[...]) for w in (self.q, self.k, self.v))
+        parts = (self.q, self.k, self.v)
         if spec.qkv_bias:
-            q = q + self.q_bias[...].reshape(-1).astype(x.dtype)
-            k = k + self.k_bias[...].reshape(-1).astype(x.dtype)
-            v = v + self.v_bias[...].reshape(-1).astype(x.dtype)
+            biases = (self.q_bias, self.k_bias, self.v_bias)
+            q, k, v = (_biased(x, w[...], b[...]) for w, b in zip(parts, biases, strict=True))
+        else:
+            q, k, v = (weights.product(x, w[...]) for w in parts)
         q = q.reshape(len(x), spec.heads, -1)
         k = k.reshape(len(x), spec.kv_heads, spec.head_dim)
         v = v.reshape(len(x), spec.kv_heads, spec.head_dim)

@@ -7,7 +7,7 @@ pure functions of this file (and of heads and cache).
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,12 @@ from mimesis_jax.models import attention, context, deltanet, norms, weights
 from mimesis_jax.models import spec as specs
 
 Params = dict[str, Any]
+Remat = Literal["none", "full", "dots"]
+POLICIES = {  # what a period keeps for the backward pass; None: its input only
+    "full": None,
+    # Products with weights. Those of attention and the delta rule have batch axes: made again.
+    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+}
 MIXERS = {"linear": deltanet.DeltaNet, "full": attention.Attention}
 
 
@@ -106,15 +112,16 @@ class Decoder(nnx.Module):
         graph, stack = nnx.split(self.periods)
         return nnx.merge(graph, jax.tree.map(lambda leaf: leaf[index], stack))
 
-    def __call__(self, forest: types.Forest, remat: bool) -> jax.Array:
+    def __call__(self, forest: types.Forest, remat: Remat) -> jax.Array:
         trees = context.trees(self.spec, forest)
         graph, stack = nnx.split(self.periods)
 
         def body(x, part):
             return nnx.merge(graph, part)(x, trees), None
 
-        # prevent_cse is only needed outside scans; inside it would block useful fusion.
-        body = jax.checkpoint(body, prevent_cse=False) if remat else body
+        if remat != "none":
+            # prevent_cse is only needed outside scans; inside it would block useful fusion.
+            body = jax.checkpoint(body, prevent_cse=False, policy=POLICIES[remat])
         x, _ = jax.lax.scan(body, self.lookup(forest.tokens.reshape(-1)), stack)
         return self.normed(x).reshape(*forest.tokens.shape, -1)
 
@@ -173,15 +180,22 @@ def module(spec: specs.Spec, params: Params) -> Decoder:
 
 
 def hidden(
-    spec: specs.Spec, params: Params, forest: types.Forest, *, remat: bool = False
+    spec: specs.Spec, params: Params, forest: types.Forest, *, remat: Remat | bool = "none"
 ) -> jax.Array:
     """Hidden states [B, T, D] after the final norm, in spec.dtype; padding holds finite noise.
 
     forest: see types.Forest (tokens, valid, position, last, halo, load, store are read).
-    remat: recompute each period in the backward pass instead of keeping its activations.
+    remat: what the backward pass makes again, period by period. "none": nothing, all activations
+    are kept; "full": everything, only each period's input is kept; "dots": all but the products
+    with weights, which are kept (between the two in memory and in time). False and True are "none"
+    and "full".
 
-    Raises ValueError when the forest's chunk is not a power of two that divides T.
+    Raises ValueError when the forest's chunk is not a power of two that divides T, and for a remat
+    that is none of these.
     """
+    policy: Remat = remat if isinstance(remat, str) else "full" if remat else "none"
+    if policy not in ("none", *POLICIES):
+        raise ValueError(f"remat {remat!r} is unknown: use 'none', 'full' or 'dots'")
     length, chunks = forest.tokens.shape[1], forest.load.shape[1]
     size = length // chunks
     if size * chunks != length or size & (size - 1):
@@ -189,4 +203,4 @@ def hidden(
             f"rows of {length} tokens in {chunks} chunks: the chunk must be a power of two "
             "that divides the row (8, 16, 32 or 64)"
         )
-    return module(spec, params)(forest, remat)
+    return module(spec, params)(forest, policy)

@@ -24,11 +24,12 @@ def rms(x: jax.Array, weight: jax.Array, *, kind: specs.NormKind, eps: float) ->
 def gated(x: jax.Array, gate: jax.Array, weight: jax.Array, *, eps: float) -> jax.Array:
     """The delta layer's norm: x [..., d] normalised, scaled by weight, times silu(gate).
 
-    gate [..., d]; the result has the gate's dtype. Normalised first, gated after.
+    gate [..., d]; the result has the gate's dtype. Normalised first, gated after; everything is
+    fp32 and rounded once, at the end.
     """
     wide = x.astype(jnp.float32)
     wide = wide * jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + eps)
-    wide = wide.astype(gate.dtype).astype(jnp.float32) * weight.astype(jnp.float32)
+    wide = wide * weight.astype(jnp.float32)
     return (wide * jax.nn.silu(gate.astype(jnp.float32))).astype(gate.dtype)
 
 
