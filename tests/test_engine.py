@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_desk import quick_compiles  # noqa: F401 - acts by being here
 
 from mimesis_jax import types
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import engine, scoring
+from mimesis_jax.runs import checkpoint
 from mimesis_jax.runs import compiles as compiling
 
 SPEC = specs.tiny(64, 60, width=32, mlp=48)
@@ -188,3 +190,132 @@ def test_nothing_recompiles_after_warm_up(params):
         e.load(other, version=1)
         dialogue(e, [5, 6], limit=2)
     assert compiles.count == 0
+
+
+# --- sharing, company, spans, weights that change -----------------------------------------------
+
+
+def gap(trees, params, **more):
+    found = scoring.score(SPEC, params, list(trees), SHAPE, **more)
+    return scoring.disagreement(list(trees), found)["sampler_gap_max"]
+
+
+@pytest.mark.parametrize("share, saved", [(0, 3 * 20), (8, 3 * 20 + 12)])
+def test_a_prompt_that_copies_share_is_prefilled_once(params, share, saved):
+    """Four copies of one goal, and another goal whose prompt begins alike."""
+    guide = words(1, 12)
+    prompts = {n: guide + words(2, 8) for n in range(4)} | {4: guide + words(3, 5)}
+    e = make(params, slots=6, share=share)
+    for n, prompt in prompts.items():
+        e.submit(request(n, prompt))
+    done = drain(e)
+    assert e.counts["shared_tokens"] == saved and e.counts["copies"] == (3 if not share else 4)
+    trees = []
+    for n, reply in done.items():
+        ids = np.concatenate([[2, 3], reply.ids])
+        own = types.segment(
+            ids, 0, scored=np.arange(len(ids)) >= 2, old_logp=np.concatenate([[0, 0], reply.logp])
+        )
+        trees.append((types.segment(prompts[n]), own))
+        alone = make(params, slots=6)
+        alone.submit(request(n, prompts[n]))
+        np.testing.assert_array_equal(drain(alone)[n].ids, reply.ids)
+    assert gap(trees, params) < 1e-4
+    assert len({reply.ids.tobytes() for n, reply in done.items() if n < 4}) > 1  # own streams
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_one_among_sixty_three_others_says_what_it_says_alone(params, temperature):
+    """Company of all kinds: truncated, banned, hot, private or not, longer and shorter."""
+    one = lambda: request(5, words(5, 17), temperature=temperature, limit=24)
+    alone = make(params, slots=64, rows=())
+    alone.submit(one())
+    expected = drain(alone)[5]
+    full = make(params, slots=64, rows=())
+    for n in range(64):
+        other = request(
+            n, words(n, 1 + n % 23), limit=1 + n % 30, private=n % 3 > 0,
+            temperature=0.1 * (n % 15), top_k=n % 4, top_p=1 - 0.3 * (n % 2),
+            min_p=0.1 * (n % 3), ban=END, ban_until=n % 5,
+        )  # fmt: skip
+        full.submit(one() if n == 5 else other)
+    found = drain(full)[5]
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.logp, expected.logp)
+
+
+def test_narrow_attention_few_rows_and_early_ends_change_no_token(params):
+    plain, _ = dialogue(make(params, slots=4), range(6))
+    e = make(params, slots=4, rows=(2,), spans=(72,), enough=1)
+    e.warm()
+    with compiling.Compiles() as compiles:
+        quick, _ = dialogue(e, range(6))
+    assert compiles.count == 0
+    for n in range(6):
+        for a, b in zip(plain[n], quick[n], strict=True):
+            np.testing.assert_array_equal(a.ids, b.ids)
+    assert gap(quick.values(), params) < 1e-4
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_weights_may_change_midway_and_each_token_says_by_which_it_was_sampled(params, private):
+    other = jax.tree.map(lambda x: x * 0.9, params)
+    e = make(params)
+    for n in range(3):
+        e.submit(request(n, words(n, 7), limit=14, private=private, ban=END, ban_until=14))
+    e.advance()  # a block of four
+    with pytest.raises(ValueError, match="or load midway"):
+        e.load(other, version=1)
+    e.load(other, version=1, midway=True)
+    done = drain(e)
+    trees = []
+    for n in range(3):
+        assert done[n].versions.tolist() == [0] * 4 + [1] * 10 and done[n].version == 1
+        ids = np.concatenate([[2, 3], done[n].ids])
+        own = types.segment(
+            ids, 0, scored=np.arange(len(ids)) >= 2, old_logp=np.concatenate([[0, 0], done[n].logp])
+        )
+        trees.append((types.segment(words(n, 7)), own))
+    old, new = (scoring.score(SPEC, p, trees, SHAPE) for p in (params, other))
+    sampled = tree.column(trees, "old_logp").reshape(3, 14)
+    np.testing.assert_allclose(sampled[:, :4], old.reshape(3, 14)[:, :4], atol=1e-4)
+    np.testing.assert_allclose(sampled[:, 4:], new.reshape(3, 14)[:, 4:], atol=1e-4)
+    assert np.abs(old - new).max() > 0.01  # the test could tell
+    assert e.counts["requests"] == 3
+
+
+def test_a_frozen_engine_takes_its_own_weights_only(params):
+    frozen = checkpoint.content_hash(params)
+    config = engine.Config(slots=2, length=64, buckets=(8,), rows=())
+    e = engine.Engine(SPEC, params, config, frozen=frozen)
+    e.load(jax.tree.map(jnp.copy, params), version=3)
+    other = {**params, "norm": params["norm"].at[0].add(1e-6)}
+    with pytest.raises(ValueError, match="frozen to"):
+        e.load(other, version=4)
+    assert e.version == 3
+    with pytest.raises(ValueError, match="frozen to"):
+        engine.Engine(SPEC, other, config, frozen=frozen)
+
+
+def test_who_holds_a_slot_is_admitted_first_and_loses_it_to_nobody_in_line(params):
+    e = make(params, slots=2)
+    for n in (0, 1):
+        e.submit(request(n, words(n, 5)))
+    drain(e)
+    for n in (2, 3, 0, 1):  # strangers come first, but 0 and 1 need no slot
+        e.submit(request(n, words(n, 4), turn=1))
+    e.advance()
+    assert e.counts["evictions"] == 0 and e.counts["reprefilled_tokens"] == 0
+    assert sorted(drain(e)) == [0, 1, 2, 3] or e.open_requests == 0
+    assert e.counts["evictions"] == 2 and e.counts["reprefilled_tokens"] == 0
+
+
+def test_knobs_out_of_range_are_refused(params):
+    e = make(params)
+    for wrong in ({"temperature": -1.0}, {"top_p": 0.0}, {"min_p": 2.0}, {"top_k": -1}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            e.submit(request(0, [9], **wrong))
+    assert e.open_requests == 0 and e._known == {}
+    for wrong in ({"spans": (9, 3)}, {"enough": 0}, {"share": -1}, {"rows": (0,)}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            engine.Config(**wrong)
