@@ -10,7 +10,6 @@ Everything here is fp32. Queries and keys arrive normalised and scaled.
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -168,61 +167,77 @@ def line(parts: Chunks, initial: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 # --- the forest's states ----------------------------------------------------------------------
 #
-# A row's slots are a stack [B, slots + 2, H, Dk, Dv]: the slots, the zero state, and one that takes
-# the writes of chunks that store nothing, so that every step writes exactly one slot a row.
+# A row's slots are a stack [B, slots, H, Dk, Dv]. While chunks are walked it has two more: the zero
+# state, and one that takes the writes of chunks that store nothing, so that every step writes
+# exactly one slot a row.
 
 
-def _slot(stack: jax.Array, index: jax.Array) -> jax.Array:
-    """The slot index [B] of each row of the stack."""
+def blank(batch: int, slots: int, *shape: int) -> tuple[jax.Array, jax.Array]:
+    """What a row starts from: the zero state [B, *shape] and empty slots [B, slots, *shape]."""
+    return jnp.zeros((batch, *shape)), jnp.zeros((batch, slots, *shape))
+
+
+def slot(stack: jax.Array, index: jax.Array) -> jax.Array:
+    """What slot index [B] of each row of the stack holds."""
     pick = lambda rows, i: jax.lax.dynamic_index_in_dim(rows, i, axis=0, keepdims=False)
     return jax.vmap(pick)(stack, index)
 
 
-def _put(stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
+def put(stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
     """The stack with value [B, ...] in slot index [B] of each row."""
     put = lambda rows, x, i: jax.lax.dynamic_update_index_in_dim(rows, x, i, axis=0)
     return jax.vmap(put)(stack, value, index)
 
 
-def _walk(slots: int, w, u, keep, decay, load, store) -> jax.Array:
-    batch, heads, dim = w.shape[1], w.shape[2], w.shape[-1]
-    empty = jnp.zeros((batch, slots + 2, heads, dim, u.shape[-1]), w.dtype)
+def wide(stack: jax.Array) -> jax.Array:
+    """A stack of the slots alone with the zero state and the one for writes that nobody reads."""
+    return jnp.pad(stack, ((0, 0), (0, 2)) + ((0, 0),) * (stack.ndim - 2))
+
+
+def _walk(w, u, keep, decay, load, store, state, stack):
+    slots = stack.shape[1]
 
     def body(carry, xs):
         state, stack = carry
         *chunk, load, store = xs
         fresh = (load >= 0)[:, None, None, None]
-        start = jnp.where(fresh, _slot(stack, jnp.maximum(load, 0)), state)
+        start = jnp.where(fresh, slot(stack, jnp.maximum(load, 0)), state)
         end = advance(start, *chunk)
-        return (end, _put(stack, end, jnp.where(store < 0, slots + 1, store))), start
+        return (end, put(stack, end, jnp.where(store < 0, slots + 1, store))), start
 
-    _, starts = jax.lax.scan(body, (empty[:, 0], empty), (w, u, keep, decay, load, store))
-    return starts
+    xs = (w, u, keep, decay, load, store)
+    (state, stack), starts = jax.lax.scan(body, (state, wide(stack)), xs)
+    return starts, state, stack[:, :slots]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def walk(slots: int, w, u, keep, decay, load, store) -> jax.Array:
-    """States [N, B, H, Dk, Dv] that a forest's chunks start from, in row order.
+@jax.custom_vjp
+def walk(w, u, keep, decay, load, store, state, stack) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Follows a forest's chunks in row order, from the state and slots that earlier ones left.
 
     w, u, keep, decay: fields of Chunks. load, store: [N, B] int32, see types.Forest: a chunk starts
     from the chunk before it (-1), from a slot, or from zero (`slots`), and may keep its end state.
+    state: [B, H, Dk, Dv], what the first chunk carries on from. stack: [B, slots, H, Dk, Dv].
+
+    Returns the states [N, B, H, Dk, Dv] that the chunks start from, the last one's end state, and
+    the stack after all of them.
 
     The gradient walks back with nothing but the states' cotangent and their slots; everything that
     is a product of saved values is done for all chunks at once, outside the sequential loop. No
     checkpoint is put on the loop's body: it would save all slots at every chunk.
     """
-    return _walk(slots, w, u, keep, decay, load, store)
+    return _walk(w, u, keep, decay, load, store, state, stack)
 
 
-def _walk_fwd(slots, w, u, keep, decay, load, store):
-    starts = _walk(slots, w, u, keep, decay, load, store)
-    return starts, (w, u, keep, decay, load, store, starts)
+def _walk_fwd(w, u, keep, decay, load, store, state, stack):
+    found = _walk(w, u, keep, decay, load, store, state, stack)
+    return found, (w, u, keep, decay, load, store, found[0])
 
 
-def _walk_bwd(slots, saved, dstarts):
+def _walk_bwd(saved, cotangents):
     w, u, keep, decay, load, store, starts = saved
-    zero = jnp.zeros_like(starts[0])
-    empty = jnp.zeros((zero.shape[0], slots + 2, *zero.shape[1:]), zero.dtype)
+    dstarts, dstate, dstack = cotangents
+    slots = dstack.shape[1]
+    zero = jnp.zeros_like(dstate)
 
     def body(carry, xs):
         dstate, dstack = carry
@@ -230,23 +245,24 @@ def _walk_bwd(slots, saved, dstarts):
         # Whoever loaded the slot that this chunk stored has left its cotangent there.
         stored = (store >= 0)[:, None, None, None]
         kept = jnp.where(store < 0, slots + 1, store)
-        dend = dstate + jnp.where(stored, _slot(dstack, kept), 0.0)
-        dstack = _put(dstack, zero, kept)
+        dend = dstate + jnp.where(stored, slot(dstack, kept), 0.0)
+        dstack = put(dstack, zero, kept)
         dwritten = _matmul(keep, dend)
         dstart = dstart + decay[..., None, None] * dend
         dstart = dstart - _matmul(jnp.swapaxes(w, -1, -2), dwritten)
         fresh = (load >= 0)[:, None, None, None]
         source = jnp.where(load < 0, slots + 1, load)
-        dstack = _put(dstack, _slot(dstack, source) + dstart, source)
+        dstack = put(dstack, slot(dstack, source) + dstart, source)
         return (jnp.where(fresh, 0.0, dstart), dstack), (dend, dwritten)
 
     xs = (w, keep, decay, load, store, dstarts)
-    _, (dends, dwritten) = jax.lax.scan(body, (zero, empty), xs, reverse=True)
+    carry = (dstate, wide(dstack))
+    (dstate, dstack), (dends, dwritten) = jax.lax.scan(body, carry, xs, reverse=True)
     written = u - _matmul(w, starts)
     dw = -_matmul(dwritten, jnp.swapaxes(starts, -1, -2))
     dkeep = _matmul(written, jnp.swapaxes(dends, -1, -2))
     ddecay = jnp.sum(dends * starts, axis=(-1, -2))
-    return dw, dwritten, dkeep, ddecay, None, None
+    return dw, dwritten, dkeep, ddecay, None, None, dstate, dstack[:, :slots]
 
 
 walk.defvjp(_walk_fwd, _walk_bwd)
