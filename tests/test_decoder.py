@@ -266,7 +266,7 @@ def test_scan_and_remat_equal_a_plain_loop():
         return jax.jit(jax.value_and_grad(loss), compiler_options=FAST)(params)
 
     value, want = run(plain)
-    for remat in (False, True):
+    for remat in (False, True, "dots"):
         got = run(lambda p, r=remat: decoder.hidden(spec, p, trees, remat=r))
         np.testing.assert_allclose(got[0], value, rtol=1e-5, atol=1e-4)
         for a, b in zip(jax.tree.leaves(got[1]), jax.tree.leaves(want), strict=True):
@@ -291,3 +291,5 @@ def test_bad_chunk_is_named():
     trees = dataclasses.replace(trees, load=trees.load[:, :2])
     with pytest.raises(ValueError, match="24 tokens in 2 chunks"):
         decoder.hidden(spec, draw(spec), trees)
+    with pytest.raises(ValueError, match="remat 'some' is unknown: use 'none', 'full' or 'dots'"):
+        decoder.hidden(spec, draw(spec), line(np.arange(24), 8), remat="some")

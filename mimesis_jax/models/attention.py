@@ -37,7 +37,7 @@ def table(spec: specs.Spec) -> weights.Table:
 
 
 def _biased(x: jax.Array, weight: jax.Array, bias: jax.Array) -> jax.Array:
-    """x [N, d] times a weight [d, ...] plus bias [...], rounded to x's dtype once: [N, prod(..)]."""
+    """x [N, d] times a weight [d, ...] plus bias [...], rounded once to x's dtype: [N, out]."""
     flat = weight.reshape(len(weight), -1).astype(x.dtype)
     out = jnp.matmul(x, flat, preferred_element_type=jnp.float32)
     return (out + bias.reshape(-1).astype(jnp.float32)).astype(x.dtype)
