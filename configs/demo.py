@@ -52,7 +52,7 @@ def get_config():
             "naive": 0.1,  # ... with the agent that the start imitates
             "start": 2500,  # dialogues of that agent,
             "start_q": 0.95,  # which is right that often at each turn,
-            "start_having": 0.5,  # and has each of the desk's skills in that share of dialogues
+            "start_having": 0.4,  # and has each of the desk's skills in that share of dialogues
             "user": 2000,  # of the third that the simulator is trained on
             "practice": 4000,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
@@ -64,8 +64,8 @@ def get_config():
             "notes": 0.25,  # share of the start agent's turns that carry a coach's note
         }
     )
-    config.drill = supervised(120, 3e-3)
-    config.base = supervised(1000, 3e-3)
+    config.drill = supervised(90, 3e-3)
+    config.base = supervised(1000, 4e-3)
     config.user_midtrain = supervised(50, 1e-3)
     config.user_thoughts = supervised(400, 1e-3)
     config.model_user = supervised(130, 1e-3)
@@ -73,7 +73,7 @@ def get_config():
     config.sft_perfect = supervised(80, 7e-4)
     config.user_behaviours = ConfigDict(
         {
-            "steps": 40,
+            "steps": 32,
             "rows": 18,
             "copies": 8,
             "updates": 1,

@@ -160,13 +160,17 @@ class Cast:
         self, start: Any, user: types.Respond, people: population.Population
     ) -> agent.Parts:
         """GRPO (+ CSD) of the agent that begins with `start`, with a user, on people's cases."""
-        first = world.AGENT_GOALS
+
+        def goals(step: int, count: int):
+            first = world.AGENT_GOALS + step * count
+            return people.goals(range(first, first + count), denied=world.AGENT_DENIED)
+
         return agent.Parts(
             spec=self.spec,
             chair=self.seat("agent", "agent", start),
             user=user,
             make=desk_gym.DeskGym,
-            goals=lambda i, n: people.goals(range(first + i * n, first + (i + 1) * n)),
+            goals=goals,
             renderer=self.world.renderer,
             shape=self.settings.shape,
             coach=template.TemplateCoach(),

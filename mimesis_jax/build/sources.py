@@ -17,7 +17,7 @@ class Sources:
 
     def drills(self, weight: float) -> list:
         return [
-            source(f"drill_{chair}", Late(lambda c=chair: self.made.drill_trees()[c]), weight)
+            source(f"drill_{chair}", Late(lambda c=chair: self.made.drill_trees[c]), weight)
             for chair in ("agent", "user")
         ]
 
@@ -28,7 +28,7 @@ class Sources:
             source("user", Late(lambda: made.user_trees(made.base, thinking="none")), 0.6),
             source("thinking", Late(lambda: made.user_trees(made.base, thinking="sample")), 0.6),
             source(
-                "practice", Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.6
+                "practice", Late(lambda: made.user_trees(made.practised, thinking="sample")), 0.5
             ),
             *self.drills(0.15),
         ]

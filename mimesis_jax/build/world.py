@@ -20,7 +20,10 @@ from mimesis_jax.users import population
 # Seeds of cases: no two uses share one.
 BASE, START, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
 AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_000
-OFTEN_DENIED = 0.5  # share of denied cases where they are made common
+OFTEN_DENIED = 0.5  # share of denied cases where they are made common in the base
+# Share of them among the cases that agents are trained on. With as few as the users of the
+# evaluation bring, looking the rule up pays too seldom to be found before it is forgotten.
+AGENT_DENIED = 0.3
 USER_Q, USER_HAVING = 0.8, 0.5  # of the erring agent whom users are heard with
 
 
@@ -84,8 +87,10 @@ class World:
     @functools.cached_property
     def start(self) -> list[types.Episode]:
         """What the start imitates."""
-        count = self.config.start
-        return _played(population.REFERENCE, START, count, self._naive(self.seed), self.seed)
+        return _played(
+            population.REFERENCE, START, self.config.start, self._naive(self.seed), self.seed,
+            denied=AGENT_DENIED,
+        )  # fmt: skip
 
     @functools.cached_property
     def base(self) -> list[types.Episode]:
@@ -189,6 +194,7 @@ class World:
         )
         return [self._weighed(tree) for tree in trees if tree]
 
+    @functools.cached_property
     def drill_trees(self) -> dict[str, list[types.Tree]]:
         """Per chair; only slot values are learned."""
         out: dict[str, list[types.Tree]] = {"agent": [], "user": []}

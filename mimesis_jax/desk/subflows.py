@@ -31,23 +31,27 @@ class Subflow:
         )
 
 
+# What denies, by field; requests that share a field share the value. With a value of its own for
+# each request, a decoder of half a million parameters denies 0.3 to 0.8 of these cases, by the run.
+DENIED = {"tier": "trial", "day": "holiday", "carrier": "drone"}
+
 SUBFLOWS: dict[str, Subflow] = {
     flow.name: flow
     for flow in (
-        Subflow("return", ("colour", "reason"), "tier", "basic"),
-        Subflow("swap", ("colour", "size"), "day", "sunday"),
-        Subflow("refund", ("amount", "reason"), "carrier", "drone"),
-        Subflow("repair", ("reason", "day"), "tier", "trial"),
-        Subflow("upgrade", ("size", "amount"), "tier", "guest"),
-        Subflow("move", ("city", "carrier"), "day", "monday"),
-        Subflow("cancel", ("reason", "amount"), "day", "holiday"),
-        Subflow("renewal", ("amount", "city"), "tier", "bronze"),
-        Subflow("claim", ("carrier", "reason", "city"), "tier", "staff"),
-        Subflow("trade", ("colour", "size", "amount"), "carrier", "boat"),
-        Subflow("resend", ("city", "size"), "carrier", "bike"),
-        Subflow("refill", ("amount", "colour", "city"), "day", "friday"),
-        Subflow("loan", ("size", "city", "reason"), "carrier", "van"),
-        Subflow("print", ("colour", "amount"), "day", "saturday"),
+        Subflow("return", ("colour", "reason"), "tier", DENIED["tier"]),
+        Subflow("swap", ("colour", "size"), "day", DENIED["day"]),
+        Subflow("refund", ("amount", "reason"), "carrier", DENIED["carrier"]),
+        Subflow("repair", ("reason", "day"), "tier", DENIED["tier"]),
+        Subflow("upgrade", ("size", "amount"), "tier", DENIED["tier"]),
+        Subflow("move", ("city", "carrier"), "day", DENIED["day"]),
+        Subflow("cancel", ("reason", "amount"), "day", DENIED["day"]),
+        Subflow("renewal", ("amount", "city"), "tier", DENIED["tier"]),
+        Subflow("claim", ("carrier", "reason", "city"), "tier", DENIED["tier"]),
+        Subflow("trade", ("colour", "size", "amount"), "carrier", DENIED["carrier"]),
+        Subflow("resend", ("city", "size"), "carrier", DENIED["carrier"]),
+        Subflow("refill", ("amount", "colour", "city"), "day", DENIED["day"]),
+        Subflow("loan", ("size", "city", "reason"), "carrier", DENIED["carrier"]),
+        Subflow("print", ("colour", "amount"), "day", DENIED["day"]),
     )
 }
 
