@@ -12,7 +12,7 @@ from test_published import folder
 
 from mimesis_jax import cli, pretrained, types
 from mimesis_jax.build import model_talk
-from mimesis_jax.chat import families, tools
+from mimesis_jax.chat import families, script, tools
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
@@ -87,7 +87,9 @@ def test_a_speaker_from_a_folder(model):
     opened = speaker.load(model)
     assert (opened.spec.vocab, opened.spec.vocab_real) == (272, REAL)
     assert opened.renderer.family is families.SMOLLM2
-    assert speaker.load(model, family="qwen2.5").renderer.family is families.QWEN25
+    assert speaker.load(model, family="smollm2").renderer.family is families.SMOLLM2
+    with pytest.raises(script.Missing, match="no special token '<tool_call>'"):
+        speaker.load(model, family="qwen2.5")
     told = opened.with_tools([{"name": "find"}])
     first = told.turns([types.Turn("system", "Hi."), types.Turn("user", "x")], first=True)[0]
     assert told.tokenizer.decode(first, specials=True) == (
@@ -101,7 +103,7 @@ def test_a_speaker_from_a_folder(model):
 def test_ids_that_do_not_exist_are_neither_said_nor_scored(model, temperature):
     """The rows beyond the vocabulary have 50 times the weights; sampling and scoring agree."""
     opened = speaker.load(model)
-    config = engines.Config(slots=1, length=96, block=8, buckets=(16,), rows=())
+    config = engines.Config(slots=1, length=256, block=8, buckets=(16,), rows=())
     engine = engines.Engine(opened.spec, opened.params, config)
     chair = seat.ModelSeat(
         engine, opened.renderer, "agent", seat.Config(temperature=temperature, limit=30)
@@ -113,7 +115,7 @@ def test_ids_that_do_not_exist_are_neither_said_nor_scored(model, temperature):
     reply = answers[0][1]
     assert len(reply.sample.ids) and (reply.sample.ids < REAL).all()
     tree = chair.finish(query.key.episode)
-    shape = pack.Shape(rows=1, length=192, chunk=64, learned=64)
+    shape = pack.Shape(rows=1, length=256, chunk=64, learned=64)
     scored = scoring.score(opened.spec, opened.params, [tree], shape)
     np.testing.assert_allclose(scored, reply.sample.logp, atol=1e-4)
     unmasked = dataclasses.replace(opened.spec, vocab_real=opened.spec.vocab)

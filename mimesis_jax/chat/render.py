@@ -51,6 +51,14 @@ class Renderer:
     family: families.Family = families.SMALL
     tools: tools.Preamble | None = None
 
+    def __post_init__(self):
+        """Raises script.Missing where the tokenizer lacks a token that the family is written with:
+        in a template it would be taken for plain text, and nobody would notice."""
+        family = self.family
+        for name in (family.end, family.leave, *family.stops, *family.marks, family.think_end):
+            if name:
+                self._script.id(name)
+
     # --- marks ----------------------------------------------------------------------------------
 
     @functools.cached_property
