@@ -36,16 +36,18 @@ class ConfigError(ValueError):
 
 
 def find(name: str | Path) -> Path:
-    """The configuration file meant by a path or by the bare name of a file in `configs/`.
+    """The configuration file meant by a path or by the name of a file in `configs/`.
 
-    A bare name (`demo`) is looked for in `./configs` and then beside the package.
+    A name (`demo`, `experiments/csd`) is looked for in `./configs` and then beside the package.
     Raises ConfigError that names the nearest file there is.
     """
     path = Path(name)
     if path.is_file():
         return path
-    bare = path.parent == Path(".") and path.suffix in ("", ".py")
-    folders = [Path("configs"), HOME] if bare else [path.parent]
+    bare = not path.is_absolute() and path.suffix in ("", ".py")
+    folders = [] if path.parent == Path(".") else [path.parent]
+    if bare:
+        folders += [Path("configs") / path.parent, HOME / path.parent]
     for folder in folders:
         candidate = folder / f"{path.stem}.py"
         if bare and candidate.is_file():

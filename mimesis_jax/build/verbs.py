@@ -1,4 +1,4 @@
-"""What the command line calls: demo, train, evaluate, chat; a configuration's `kind` decides."""
+"""What the command line calls: demo, train, evaluate, evidence, chat; and by which kind."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from mimesis_jax import config as configs
 from mimesis_jax.build import evaluate as evaluation
 from mimesis_jax.build import people, single
 from mimesis_jax.build.demo import demo
+from mimesis_jax.build.evidence import evidence
 from mimesis_jax.build.talk import chat
 from mimesis_jax.config import ConfigDict
 
-__all__ = ["chat", "demo", "evaluate", "train"]
+__all__ = ["chat", "demo", "evaluate", "evidence", "train"]
 
 TRAIN = {"demo": demo, "people": people.train, "stage": single.train}
 EVALUATE = {"evaluate": evaluation.evaluate}

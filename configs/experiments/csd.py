@@ -1,0 +1,41 @@
+"""Claim 2: what does coached self-distillation add, in which form, with which coach?
+
+    mimesis evidence --config experiments/csd --seeds 5 --out runs/evidence
+
+arms    with the simulator as user: alpha 0 (claim 1's arm), 0.02, 0.05, 0.1, 0.3 with the honest
+        coach; at 0.05 also its simpler self, a coach that leaks the hidden wish, one that is silent
+        on right replies, a placebo, CSD in both updates, and another beta; those on three seeds
+claim   alpha 0.05 minus alpha 0: chosen before any run, the dose the trial bore
+time    TIME
+came    not run yet
+"""
+
+from pathlib import Path
+
+from mimesis_jax import config
+
+CLAIMED = 0.05
+
+
+def get_config():
+    """See base.py; any value can be set with --config.KEY=VALUE."""
+    made = config.read(Path(__file__).with_name("base.py"))
+    doses = {f"alpha_{round(100 * alpha):02d}": alpha for alpha in (0.0, 0.02, 0.05, 0.1, 0.3)}
+    forms = {
+        "simple_coach": {"skill": 1},
+        "leaking_coach": {"coach": "leaking"},
+        "silent_on_right": {"coach": "silent_on_right"},
+        "placebo": {"coach": "placebo"},
+        "both_updates": {"csd_updates": 2},
+        "beta_1": {"beta": 1.0},
+    }
+    with made.unlocked():
+        made.name = "csd"
+        made.arms = {name: {"alpha": alpha} for name, alpha in doses.items()}
+        for name, form in forms.items():
+            made.arms[name] = {"alpha": CLAIMED, "seeds": 3} | form
+        made.against = "alpha_00"
+        made.claims.claim_csd = ("alpha_05", "alpha_00")
+        made.dose.alpha = tuple(doses)
+        made.measures.mechanism = {"goals": 48}
+    return made
