@@ -207,8 +207,8 @@ def _chat(args: argparse.Namespace) -> None:
             raise UsageError(f"--{next(iter(given))} is for --model only, RUN has its own")
         from mimesis_jax.build import verbs
 
-        chair, goal = args.chair or "agent", args.goal or 0
-        verbs.chat(args.run, chair=chair, goal=goal, thoughts=args.thoughts)
+        args.chair = args.chair or "agent"
+        verbs.chat(args.run, chair=args.chair, goal=args.goal or 0, thoughts=args.thoughts)
         return
     if args.goal is not None:
         raise UsageError("--goal is for a RUN only: a published model has no cases")

@@ -52,6 +52,9 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+_read = jax.jit(caches.extend, static_argnums=0)
+
+
 @dataclasses.dataclass
 class Ours:
     """Our decode, from the end of the prompt, again and again."""
@@ -68,12 +71,11 @@ class Ours:
         self.stop = np.full((self.batch, 1), -1, np.int32)
         self.everyone = np.ones(self.batch, bool)
         length = len(self.prompt) + self.tokens + 8
-        self.state = programs.start(self.model.spec, self.batch, length)
         fed = np.tile(self.prompt, (self.batch, 1)).astype(np.int32)
         count = np.full(self.batch, len(self.prompt), np.int32)
-        no = np.zeros(self.batch, bool)
-        feed = programs.Feed(fed, count, no, no, no, np.zeros(self.batch, np.int32))
-        self.state = programs.extend(self.model.spec, self.params, self.state, None, feed)
+        cache = caches.init(self.model.spec, self.batch, length)
+        cache, hidden = _read(self.model.spec, self.params, cache, fed, count)
+        self.state = programs.State(cache, hidden, jax.numpy.zeros(self.batch, jax.numpy.int32))
         # Kept aside, because every run of the program eats its state.
         self.begun = jax.tree.map(np.asarray, self.state)
         self.ready()

@@ -191,7 +191,7 @@ def _system_turn(template, definitions, messages, system, user, end, variables) 
     from transformers.utils import chat_template_utils
 
     try:
-        (text,), _ = chat_template_utils.render_jinja_template(
+        found: Any = chat_template_utils.render_jinja_template(
             [messages],
             tools=[dict(tool) for tool in definitions],
             chat_template=template,
@@ -200,6 +200,7 @@ def _system_turn(template, definitions, messages, system, user, end, variables) 
         )
     except Exception as error:  # a template is a program: it may fail in any way
         raise Malformed(f"the chat template fails with tools: {error}") from None
+    text = found[0][0]  # of the one conversation; annotated as a string, which it is not
     start, stop = text.find(system), text.find(end)
     if start < 0 or stop < start or user not in text[stop:]:
         raise Malformed(

@@ -70,7 +70,7 @@ def load(
         raise pretrained.Refused(f"{name} is a file and no .gguf file: give the model's folder")
     if file:
         container = gguf.opened(path)
-        tok, config = gguf.tokenizer(path), {"model_type": "llama"}
+        tok, config = gguf.tokenizer(path), dict[str, Any](model_type="llama")
         template, length = gguf.template(path), container.fields.get("llama.context_length")
     else:
         config = _json(path / "config.json")
