@@ -137,7 +137,7 @@ def ragged(params, sizes: Sizes) -> tuple[dict[str, Callable[[], int]], Ours, li
     wanted = lengths(sizes.requests, sizes.mean, sizes.longest)
     asked = prompts(sizes.requests, sizes.opening, 2)
     length = sizes.opening + sizes.longest
-    rows = tuple(r for r in (1, 2, 4, 8) if r < sizes.slots)
+    rows = (4,) if sizes.slots > 4 else ()
     ours = Ours(params, engine.Config(
         slots=sizes.slots, length=length, block=16, buckets=(sizes.opening,), rows=rows,
         spans=_spans(sizes.opening, length), enough=1,
