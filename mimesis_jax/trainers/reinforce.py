@@ -30,6 +30,29 @@ class Loss:
     temperature: float = 1.0
 
 
+COLUMNS = ("weight", "old_logp", "advantage", "gate", "coached")  # of types.Forest, [B, M]
+
+
+def _objective(logp, entropy, columns: dict, knobs: dict):
+    """(L, metrics) as sums over some of the tokens, as `heads.learn` asks for them."""
+    weight, totals = columns["weight"], knobs["totals"]
+    surrogate, metrics = policy.clipped(
+        logp, columns["old_logp"], columns["advantage"], weight,
+        eps_low=knobs["eps_low"], eps_high=knobs["eps_high"],
+    )  # fmt: skip
+    pull = csd.loss(logp, columns["gate"], columns["coached"])
+    spread = jnp.sum(jnp.where(weight > 0, entropy, 0.0) * weight)
+    total = surrogate.numerator / totals["policy"]
+    total = total + knobs["alpha"] * pull.numerator / totals["csd"]
+    total = total - knobs["entropy"] * spread / totals["policy"]
+    return total, {
+        "policy_loss": surrogate.numerator,
+        "csd_loss": pull.numerator,
+        "entropy": spread,
+        **{name: value.numerator for name, value in metrics.items()},
+    }
+
+
 @functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
 def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: dict):
     """Adds one micro-batch's share of the gradient of  L = L_GRPO + alpha L_CSD.
@@ -40,27 +63,13 @@ def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: d
 
     def loss(params):
         hidden = decoder.hidden(spec, params, forest)
-        logp, entropy = heads.score(
-            spec, params, hidden, forest.source, forest.target, temperature=knobs["temperature"]
-        )
-        real = forest.weight > 0
-        surrogate, metrics = policy.clipped(
-            logp, forest.old_logp, forest.advantage, forest.weight,
-            eps_low=knobs["eps_low"], eps_high=knobs["eps_high"],
+        total, sums, logp, _ = heads.learn(
+            spec, params, hidden, forest.source, forest.target, _objective,
+            {name: getattr(forest, name) for name in COLUMNS}, {**knobs, "totals": totals},
+            temperature=knobs["temperature"],
         )  # fmt: skip
-        pull = csd.loss(logp, forest.gate, forest.coached)
-        spread = jnp.sum(jnp.where(real, entropy, 0.0) * forest.weight)
-        total = surrogate.numerator / totals["policy"]
-        total = total + knobs["alpha"] * pull.numerator / totals["csd"]
-        total = total - knobs["entropy"] * spread / totals["policy"]
-        drift = jnp.where(real, jnp.abs(logp - forest.old_logp), 0.0)
-        sums = {
-            "policy_loss": surrogate.numerator,
-            "csd_loss": pull.numerator,
-            "entropy": spread,
-            "drift": jnp.sum(drift * forest.weight),
-            **{name: value.numerator for name, value in metrics.items()},
-        }
+        drift = jnp.where(forest.weight > 0, jnp.abs(logp - forest.old_logp), 0.0)
+        sums = {**sums, "drift": jnp.sum(drift * forest.weight)}
         return total, (sums, jnp.max(drift))
 
     (_, (sums, drift)), new = jax.value_and_grad(loss, has_aux=True)(params)

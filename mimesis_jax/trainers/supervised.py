@@ -25,6 +25,12 @@ class Config:
     optimizer: optimizer.Config = optimizer.Config()
 
 
+def _objective(logp, entropy, weight, knobs):
+    """(summed nll, its Fraction) of some of the tokens, as `heads.learn` asks for them."""
+    nll = likelihood.nll(logp, weight)
+    return nll.numerator, nll
+
+
 @functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
 def accumulate(spec, params, grads, forest: types.Forest, total):
     """Adds one micro-batch's share of the gradient of  sum_t w_t (-log p_t) / total.
@@ -35,9 +41,10 @@ def accumulate(spec, params, grads, forest: types.Forest, total):
 
     def loss(params):
         hidden = decoder.hidden(spec, params, forest)
-        logp, _ = heads.score(spec, params, hidden, forest.source, forest.target)
-        nll = likelihood.nll(logp, forest.weight)
-        return nll.numerator / total, nll
+        summed, nll, *_ = heads.learn(
+            spec, params, hidden, forest.source, forest.target, _objective, forest.weight
+        )
+        return summed / total, nll
 
     (_, nll), new = jax.value_and_grad(loss, has_aux=True)(params)
     return jax.tree.map(lambda a, b: a + b, grads, new), nll
