@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import evidence_coach
+from mimesis_jax.build import evidence_coach, world
 from mimesis_jax.runs import disk, folder
 from mimesis_jax.trainers import agent
 from mimesis_jax.users import population
@@ -124,7 +124,7 @@ class Budget:
             wanted = round((self.tokens * (step + 1) - used) / (used / played))
             wanted = min(2 * count, max(count // 2, wanted, 2))
         first = self.first + played
-        return self.people.goals(range(first, first + wanted))
+        return self.people.goals(range(first, first + wanted), denied=world.AGENT_DENIED)
 
     def _so_far(self, step: int) -> tuple[int, int]:
         lines = [
