@@ -87,8 +87,11 @@ def _attend_causally(q, keys, values, mask) -> jax.Array:
     return jnp.concatenate(parts, axis=1)
 
 
-def _attend_rows(q, keys, values, trees: Trees) -> jax.Array:
-    """A forest's rows: under its dense mask, or over its block lists where it has them."""
+def attend(q: jax.Array, keys: jax.Array, values: jax.Array, trees: Trees) -> jax.Array:
+    """A forest's rows: q [B, T, H, d] over keys, values [B, K, T, d] -> [B, T, H*d].
+
+    Under the dense mask, or over the block lists where the forest has them.
+    """
     blocks = trees.blocks
     if blocks is None:
         return _attend_causally(q, keys, values, trees.mask)
@@ -146,7 +149,7 @@ class Attention(weights.Holder):
         q, k, v, gate = self._project(x, trees.cos, trees.sin)
         rows = lambda part: part.reshape(batch, -1, *part.shape[1:])
         keys, values = rows(k).swapaxes(1, 2), rows(v).swapaxes(1, 2)
-        out = _attend_rows(rows(q), keys, values, trees)
+        out = attend(rows(q), keys, values, trees)
         return self._finish(out.reshape(len(x), -1), gate)
 
     def extend(

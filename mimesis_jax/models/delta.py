@@ -150,7 +150,11 @@ def advance(state: jax.Array, w, u, keep, decay) -> jax.Array:
 def outputs(parts: Chunks, starts: jax.Array) -> jax.Array:
     """o [B, T, H, Dv] of all chunks, given the states [N, B, H, Dk, Dv] that they start from."""
     written = parts.u - _matmul(parts.w, starts)
-    out = _matmul(parts.read, starts) + _matmul(parts.mix, written)
+    return rows(_matmul(parts.read, starts) + _matmul(parts.mix, written))
+
+
+def rows(out: jax.Array) -> jax.Array:
+    """o [N, B, H, C, Dv] of chunks as [B, T, H, Dv]."""
     count, batch, heads, size, dim = out.shape
     return out.transpose(1, 0, 3, 2, 4).reshape(batch, count * size, heads, dim)
 
@@ -194,75 +198,86 @@ def wide(stack: jax.Array) -> jax.Array:
     return jnp.pad(stack, ((0, 0), (0, 2)) + ((0, 0),) * (stack.ndim - 2))
 
 
-def _walk(w, u, keep, decay, load, store, state, stack):
+def _walk(parts: Chunks, load, store, state, stack):
+    """Start states [N, B, H, Dk, Dv], what is written [N, B, H, C, Dv], end state and stack."""
     slots = stack.shape[1]
 
     def body(carry, xs):
         state, stack = carry
-        *chunk, load, store = xs
+        w, u, keep, decay, load, store = xs
         fresh = (load >= 0)[:, None, None, None]
         start = jnp.where(fresh, slot(stack, jnp.maximum(load, 0)), state)
-        end = advance(start, *chunk)
-        return (end, put(stack, end, jnp.where(store < 0, slots + 1, store))), start
+        written = u - _matmul(w, start)
+        end = decay[..., None, None] * start + _matmul(jnp.swapaxes(keep, -1, -2), written)
+        stack = put(stack, end, jnp.where(store < 0, slots + 1, store))
+        return (end, stack), (start, written)
 
-    xs = (w, u, keep, decay, load, store)
-    (state, stack), starts = jax.lax.scan(body, (state, wide(stack)), xs)
-    return starts, state, stack[:, :slots]
+    xs = (parts.w, parts.u, parts.keep, parts.decay, load, store)
+    (state, stack), (starts, written) = jax.lax.scan(body, (state, wide(stack)), xs)
+    return starts, written, state, stack[:, :slots]
 
 
 @jax.custom_vjp
-def walk(w, u, keep, decay, load, store, state, stack) -> tuple[jax.Array, jax.Array, jax.Array]:
+def walk(
+    parts: Chunks, load: jax.Array, store: jax.Array, state: jax.Array, stack: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Follows a forest's chunks in row order, from the state and slots that earlier ones left.
 
-    w, u, keep, decay: fields of Chunks. load, store: [N, B] int32, see types.Forest: a chunk starts
-    from the chunk before it (-1), from a slot, or from zero (`slots`), and may keep its end state.
+    load, store: [N, B] int32, see types.Forest: a chunk starts from the chunk before it (-1), from
+    a slot, or from zero (`slots`), and may keep its end state.
     state: [B, H, Dk, Dv], what the first chunk carries on from. stack: [B, slots, H, Dk, Dv].
 
-    Returns the states [N, B, H, Dk, Dv] that the chunks start from, the last one's end state, and
-    the stack after all of them.
+    Returns o [N, B, H, C, Dv] of the chunks, the last one's end state, and the stack after them.
 
     The gradient walks back with nothing but the states' cotangent and their slots; everything that
     is a product of saved values is done for all chunks at once, outside the sequential loop. No
     checkpoint is put on the loop's body: it would save all slots at every chunk.
     """
-    return _walk(w, u, keep, decay, load, store, state, stack)
+    starts, written, state, stack = _walk(parts, load, store, state, stack)
+    return _matmul(parts.read, starts) + _matmul(parts.mix, written), state, stack
 
 
-def _walk_fwd(w, u, keep, decay, load, store, state, stack):
-    found = _walk(w, u, keep, decay, load, store, state, stack)
-    return found, (w, u, keep, decay, load, store, found[0])
+def _walk_fwd(parts, load, store, state, stack):
+    starts, written, state, stack = _walk(parts, load, store, state, stack)
+    out = _matmul(parts.read, starts) + _matmul(parts.mix, written)
+    return (out, state, stack), (parts, load, store, starts, written)
 
 
 def _walk_bwd(saved, cotangents):
-    w, u, keep, decay, load, store, starts = saved
-    dstarts, dstate, dstack = cotangents
+    parts, load, store, starts, written = saved
+    dout, dstate, dstack = cotangents
     slots = dstack.shape[1]
     zero = jnp.zeros_like(dstate)
+    turn = lambda x: jnp.swapaxes(x, -1, -2)
 
     def body(carry, xs):
         dstate, dstack = carry
-        w, keep, decay, load, store, dstart = xs
+        w, keep, decay, load, store, dstart, dwritten = xs
         # Whoever loaded the slot that this chunk stored has left its cotangent there.
         stored = (store >= 0)[:, None, None, None]
         kept = jnp.where(store < 0, slots + 1, store)
         dend = dstate + jnp.where(stored, slot(dstack, kept), 0.0)
         dstack = put(dstack, zero, kept)
-        dwritten = _matmul(keep, dend)
-        dstart = dstart + decay[..., None, None] * dend
-        dstart = dstart - _matmul(jnp.swapaxes(w, -1, -2), dwritten)
+        dwritten = dwritten + _matmul(keep, dend)
+        dstart = dstart + decay[..., None, None] * dend - _matmul(turn(w), dwritten)
         fresh = (load >= 0)[:, None, None, None]
         source = jnp.where(load < 0, slots + 1, load)
         dstack = put(dstack, slot(dstack, source) + dstart, source)
         return (jnp.where(fresh, 0.0, dstart), dstack), (dend, dwritten)
 
-    xs = (w, keep, decay, load, store, dstarts)
+    by_read, by_mix = _matmul(turn(parts.read), dout), _matmul(turn(parts.mix), dout)
+    xs = (parts.w, parts.keep, parts.decay, load, store, by_read, by_mix)
     carry = (dstate, wide(dstack))
     (dstate, dstack), (dends, dwritten) = jax.lax.scan(body, carry, xs, reverse=True)
-    written = u - _matmul(w, starts)
-    dw = -_matmul(dwritten, jnp.swapaxes(starts, -1, -2))
-    dkeep = _matmul(written, jnp.swapaxes(dends, -1, -2))
-    ddecay = jnp.sum(dends * starts, axis=(-1, -2))
-    return dw, dwritten, dkeep, ddecay, None, None, dstate, dstack[:, :slots]
+    dparts = Chunks(
+        w=-_matmul(dwritten, turn(starts)),
+        u=dwritten,
+        keep=_matmul(written, turn(dends)),
+        decay=jnp.sum(dends * starts, axis=(-1, -2)),
+        read=_matmul(dout, turn(starts)),
+        mix=_matmul(dout, turn(written)),
+    )
+    return dparts, None, None, dstate, dstack[:, :slots]
 
 
 walk.defvjp(_walk_fwd, _walk_bwd)

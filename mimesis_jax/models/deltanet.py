@@ -101,10 +101,8 @@ class DeltaNet(weights.Holder):
         """
         size = q.shape[1] // load.shape[0]
         parts = delta.chunks(*self._heads(q, k, v), beta, g, size)
-        starts, state, stack = delta.walk(
-            parts.w, parts.u, parts.keep, parts.decay, load, store, state, stack
-        )
-        return delta.outputs(parts, starts), state, stack
+        out, state, stack = delta.walk(parts, load, store, state, stack)
+        return delta.rows(out), state, stack
 
     def _heads(self, q, k, v) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Convolved q, k, v [..., channels] as fp32 heads [..., Hv, d]; q and k normalised."""
