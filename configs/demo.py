@@ -52,7 +52,7 @@ def get_config():
             "naive": 0.1,  # ... with the agent that the start imitates
             "start": 2500,  # dialogues of that agent,
             "start_q": 0.95,  # which is right that often at each turn,
-            "start_having": 0.4,  # and has each of the desk's skills in that share of dialogues
+            "start_having": 0.45,  # and has each of the desk's skills in that share of dialogues
             "user": 2000,  # of the third that the simulator is trained on
             "practice": 4000,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation

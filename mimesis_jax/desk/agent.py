@@ -12,7 +12,7 @@ from mimesis_jax.desk import acts, chance, plan, slots
 # Of the agent whose dialogues the learned agent starts from: right nearly always, and without most
 # of the steps that only some users make decisive. (Mere errors would be no start: a model that
 # imitates q = 0.6 leaves the errors out as soon as its temperature is lowered.)
-START_Q, START_HAVING = 0.95, 0.4
+START_Q, START_HAVING = 0.95, 0.45
 _MISTAKES = ("guess", "close", "idle", "look", "offer", "hand_over")
 _WEIGHTS = np.array([0.23, 0.15, 0.42, 0.12, 0.06, 0.02])
 
