@@ -4,7 +4,8 @@ Both begin when the episodes are over: credit, then the updates. The CSD step al
 for its notes and scores, in one forward, each reply with and without its note. step_ratio is its
 time over the plain step's, with the demo's two updates a batch, of which the first takes CSD;
 step_ratio_one_update is the same with a single update. Rollouts cost both the same and are left
-out, which makes the ratio larger than a whole step's. Steps run in turn; medians count.
+out, which makes the ratio larger than a whole step's. Steps run in turn; medians count. The ratios
+of processor time (cpu_...) are beside them, steadier on a machine that others use.
 
 The episodes are rule-played at the demo's desk (copies of a goal in a group), the model is the
 demo's, its old log-probs are the model's own, as after a rollout.
@@ -21,7 +22,7 @@ from typing import Any
 import jax
 
 from mimesis_jax import types
-from mimesis_jax.bench import measure, workloads
+from mimesis_jax.bench import forms, measure, workloads
 from mimesis_jax.coach import template
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder
@@ -130,14 +131,20 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     for call in calls.values():
         call()
     made.seconds.clear()
-    middle = measure.medians(measure.interleaved(calls, args.repeats))
+    spent: dict[str, list[float]] = {name: [] for name in calls}
+    counted = {name: forms.counted(call, spent[name]) for name, call in calls.items()}
+    middle = measure.medians(measure.interleaved(counted, args.repeats))
+    cpu = measure.medians(spent)
     ratio = middle["csd 2"] / middle["grpo 2"]
     trees = made.trees
     return {
         "step_ratio": ratio,
         "step_ratio_one_update": middle["csd 1"] / middle["grpo 1"],
+        "cpu_step_ratio": cpu["csd 2"] / cpu["grpo 2"],
+        "cpu_step_ratio_one_update": cpu["csd 1"] / cpu["grpo 1"],
         "meets": {f"step_ratio at most {LIMIT}": ratio <= LIMIT},
         "seconds": middle,
+        "cpu_seconds": cpu,
         "parts": measure.medians(made.seconds),
         "episodes": len(trees),
         "tokens": sum(len(part) for one in trees for part in one),

@@ -13,7 +13,8 @@ then run in turn, and medians count. `padded` and `packed` are their times over 
 token ratios beside them are tokens computed, padding included, over the forest's, which the times
 could reach if a token cost the same in each form. It does not quite: the same learned tokens are a
 larger share of fewer tokens, so the head weighs more (`learned_share`). `real` is the forest's real
-tokens a second over those of the better plain rows.
+tokens a second over those of the better plain rows. `cpu_padded` and `cpu_packed` are the ratios of
+processor time: on a machine that others use they are the steadier ones.
 
 Workloads: 4, 8 and 16 thinking turns of 60 public and 60 private tokens; log-normal lengths of mean
 60; the worst case, every part one token longer than a chunk; the demo's own dialogues, the user's
@@ -144,7 +145,10 @@ class Bench:
         trainer = forms.trainer(self.params, trees)
         chosen = {name: self._best(trainer, name, trees, tuned[name]) for name in forms.FORMS}
         calls: Calls = {str(n): functools.partial(trainer.gradient, b) for n, b in chosen.items()}
-        middle = measure.medians(measure.interleaved(calls, self.sweep.repeats))
+        spent: dict[str, list[float]] = {name: [] for name in calls}
+        timed = {name: forms.counted(call, spent[name]) for name, call in calls.items()}
+        middle = measure.medians(measure.interleaved(timed, self.sweep.repeats))
+        cpu = measure.medians(spent)
         rate = {str(name): batch.tokens / middle[name] for name, batch in chosen.items()}
         logp = [trainer.logp(chosen[name]) for name in ("forest", "packed")] if exact else []
         grads = {name: jax.device_get(call()) for name, call in calls.items()}
@@ -153,6 +157,7 @@ class Bench:
         for name in ("padded", "packed"):
             out[name] = middle[name] / middle["forest"]
             out[f"token_ratio_{name}"] = chosen[name].places / forest.places
+            out[f"cpu_{name}"] = cpu[name] / cpu["forest"]
         return out | {
             "real_token_ratio": chosen["packed"].tokens / forest.tokens,
             "real": rate["forest"] / max(rate["padded"], rate["packed"]),
@@ -160,6 +165,7 @@ class Bench:
             "learned_share": {n: len(b.numbers) / b.places for n, b in chosen.items()},
             "tokens_per_s": rate,
             "seconds": middle,
+            "cpu_seconds": cpu,
             "packing_seconds": {name: batch.packing_seconds for name, batch in chosen.items()},
             "settings": {name: f"{b.setting}: {b.shape}" for name, b in chosen.items()},
             "logprob_diff": float(np.abs(np.subtract(*logp)).max()) if exact else 0.0,

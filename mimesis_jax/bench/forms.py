@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -165,3 +165,15 @@ def apart(found: Any, wanted: Any) -> float:
     norm = lambda x: float(np.linalg.norm(np.asarray(x, np.float64)))
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
     return max(norm(np.subtract(a, b)) / norm(b) for a, b in pairs if norm(b))
+
+
+def counted(call: Callable[[], Any], spent: list[float]) -> Callable[[], Any]:
+    """The call, waited for; appends the processor seconds of all its threads to `spent`."""
+
+    def run() -> Any:
+        start = time.process_time()
+        out = jax.block_until_ready(call())
+        spent.append(time.process_time() - start)
+        return out
+
+    return run
