@@ -10,8 +10,8 @@ from ml_collections import ConfigDict
 
 from mimesis_jax import config
 
-STEPS = 24  # of about 16 x 8 episodes, two updates each
-TOKENS = 3000  # learnable tokens a step: what the start says in 128 episodes with the simulator
+STEPS = 20  # of about 16 x 8 episodes, two updates each
+TOKENS = 2600  # learnable tokens a step: about what 128 episodes with the simulator have
 
 
 def get_config():
@@ -23,7 +23,7 @@ def get_config():
     demo = config.read(Path(__file__).parents[1] / "demo.py")
     agent = demo.agent_grpo.copy_and_resolve_references()
     with agent.unlocked():
-        agent.steps, agent.save_every = STEPS, 8
+        agent.steps, agent.save_every = STEPS, 5
     return ConfigDict(
         {
             "kind": "evidence",
@@ -31,7 +31,7 @@ def get_config():
             "demo": demo,
             "agent": agent,
             "tokens": TOKENS,
-            "curve_goals": 8,
+            "curve_goals": 6,
             "evaluation": {"goals": 64, "temperature": 0.5, "behaviour_rows": 12},
             "arms": {},
             "against": "start",

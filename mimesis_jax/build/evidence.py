@@ -65,7 +65,7 @@ def evidence(
                 for job in jobs:
                     if not job.done():
                         job.work()
-                        bar.step(round(job.weight), finished=job.what)
+                        bar.step(max(1, round(job.weight)), finished=job.what)
                 found = evidence_results.write(out)  # a page after every seed
                 page.write(out)
     return found

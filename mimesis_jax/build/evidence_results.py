@@ -145,14 +145,17 @@ class Experiment:
                 act: float(np.mean([one.get(act, 0.0) for one in shares]))
                 for act in sorted({act for one in shares for act in one})
             },
-            **self._training(arm["folder"], seeds),
+            **self._training(arm, seeds),
         }  # fmt: skip
 
-    def _training(self, folder: str, seeds: Sequence[int]) -> dict[str, Any]:
+    def _training(self, arm: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
         """Means over seeds: the learning curve by tokens, and what is watched at each step."""
         steps: dict[str, dict[int, list[float]]] = {}
         tokens: dict[int, list[float]] = {}
-        total = []
+        total, folder = [], arm["folder"]
+        # A supervised arm's steps were counted out so that it is given as many.
+        supervised = arm["learns"] == "perfect" and self.asked["tokens"]
+        planned = self.asked["tokens"] * self.asked["steps"] if supervised else None
         for seed in seeds:
             so_far = {0: 0}
             for line in disk.lines(self._at(seed, "arms", folder) / "metrics.jsonl"):
@@ -175,7 +178,7 @@ class Experiment:
         curve = steps.pop("curve", {})
         at = mean(tokens)
         return {
-            "learnable_tokens": float(np.mean(total)) if any(total) else None,
+            "learnable_tokens": float(np.mean(total)) if any(total) else planned,
             "curve": [[at[step], value] for step, value in sorted(mean(curve).items())],
             "steps": {name: sorted(mean(found).items()) for name, found in steps.items()},
         }

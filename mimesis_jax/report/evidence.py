@@ -128,7 +128,11 @@ def section(name: str, held: Mapping[str, Any]) -> dict[str, Any]:
         "behaviours": evidence_figures.behaviours(measures.get("behaviours")),
         "rates": measures.get("behaviours"),
         "difficulty": evidence_figures.difficulty(measures.get("difficulty")),
-        "needed": held["goals_needed"],
+        "needed": [
+            (evidence_figures.label(n), held["goals_needed"][n])
+            for n in trained
+            if n in held["goals_needed"]
+        ],
         "goals": held["goals"],
         "spent": sorted(
             ((evidence_figures.label(n), s) for n, s in held["seconds"].items() if s),
@@ -182,7 +186,7 @@ def _cell(value: Any, top: float) -> Cell:
     if number is None:
         return Cell(numbers.NONE, None, False)
     share = min(1.0, number / top)
-    return Cell(numbers.show(number), round(100 * share, 1), share > 0.73)
+    return Cell(f"{number:.2f}", round(100 * share, 1), share > 0.73)
 
 
 def _fact(name: str, arm: Mapping[str, Any]) -> tuple[str, Sequence[str]]:

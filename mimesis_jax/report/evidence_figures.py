@@ -70,14 +70,13 @@ def success(held: Mapping[str, Any], arms: Mapping[str, Any]) -> figures.Tracks:
     rows = []
     for name, arm in arms.items():
         marks = []
-        ceiling = numbers.finite(arm["ceiling"])
-        if ceiling is not None and name != "ceiling":
+        ceiling, scripted = numbers.finite(arm["ceiling"]), arm["arm"]["learns"] == "scripted"
+        if ceiling is not None and not scripted:
             marks.append(figures.Mark("rule", figures.UNIT.at(ceiling)))
         between = numbers.interval(arm["ci95"])
         if between is not None:
             ends = figures.UNIT.at(between.lo), figures.UNIT.at(between.hi)
             marks.append(figures.Mark("span", *ends, tone[name]))
-        scripted = arm["arm"]["learns"] == "scripted"
         kind = "ring" if scripted else "dot"
         marks.append(figures.Mark(kind, figures.UNIT.at(arm["mean"] or 0.0), tone=tone[name]))
         rows.append(figures.Row(label(name), tuple(marks), numbers.show(arm["mean"]), _gap(arm)))
@@ -110,7 +109,7 @@ def dose(knob: str, points: Sequence[Mapping[str, Any]], arms: Mapping[str, Any]
     ):
         if numbers.finite(value) is not None:
             series.append((name, tone, [figures.Point(x, value) for x in ends]))
-    return figures.panel(f"Success by {KNOBS.get(knob, knob)}", series, y=figures.UNIT)
+    return figures.panel(f"Success by {KNOBS.get(knob, knob)}", series, y=figures.UNIT, dots=True)
 
 
 def _point(point: Mapping[str, Any]) -> figures.Point:
