@@ -91,7 +91,7 @@ class Ours:
     def submit(self, number: int, ids: Sequence[int], limit: int, turn: int = 0, **knobs) -> None:
         """A reply without stop ids: it has exactly `limit` tokens."""
         name, stream = (self.run, number), (self.run, number, 0, turn)
-        given = {"header": (), "private": False, "stop": ()} | knobs
+        given: dict[str, Any] = {"header": (), "private": False, "stop": ()} | knobs
         self.engine.submit(engine.Request(name, ids, stream=stream, limit=limit, **given))
 
     def drain(self) -> int:
@@ -236,7 +236,8 @@ def compiles(params, ours: Ours, sizes: Sizes) -> int:
     with compiling.Compiles() as seen:
         for count in (1, sizes.slots, sizes.slots + 3):  # one, all, all and a tail
             for number in range(count):
-                knobs = {"temperature": float(rng.uniform(0, 2)), "top_k": int(rng.integers(0, 9)),
+                knobs: dict[str, Any] = {
+                         "temperature": float(rng.uniform(0, 2)), "top_k": int(rng.integers(0, 9)),
                          "top_p": float(rng.uniform(0.5, 1)), "private": bool(number % 2),
                          "header": (FIRST,), "stop": (FIRST + 1,)}  # fmt: skip
                 ids = prompts(1, int(rng.integers(1, sizes.opening + 1)), number)[0]
@@ -258,7 +259,7 @@ def private_turns(params, sizes: Sizes) -> dict[str, float]:
     config = engine.Config(slots=sizes.talks, length=length, block=8, rows=(),
                            buckets=(sizes.told + sizes.said,))  # fmt: skip
     held = engine.Engine(SPEC, params, config)
-    public: dict[int, list[int]] = {}
+    public: dict[Any, list[int]] = {}
     refed = 0
     for turn in range(sizes.turns):
         for number, ids in enumerate(prompts(sizes.talks, sizes.told, turn)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -138,9 +139,10 @@ def nothing(rows: int, n: int) -> programs.Feed:
 
 def arrays(feeds: Sequence[Feed], place: Sequence[int], rows: int, n: int) -> programs.Feed:
     """The first n ids of feeds as arrays of `rows` rows; place: the row of each feed."""
-    tokens = np.zeros((rows, n), np.int32)
-    count, begun = np.zeros(rows, np.int32), np.full(rows, -1, np.int32)
-    flags = {name: np.zeros(rows, bool) for name in ("fresh", "back", "mark")}
+    tokens: Any = np.zeros((rows, n), np.int32)  # numpy here, traced arrays in the program
+    count: Any = np.zeros(rows, np.int32)
+    begun: Any = np.full(rows, -1, np.int32)
+    flags: dict[str, Any] = {name: np.zeros(rows, bool) for name in ("fresh", "back", "mark")}
     for row, feed in zip(place, feeds, strict=True):
         piece = feed.ids[:n]
         count[row], begun[row] = len(piece), feed.begun

@@ -39,12 +39,12 @@ class Feed:
     then. begun: [R] int32, the tokens that its reply has from now on, -1 leaves them as they are.
     """
 
-    tokens: sampling.Array
-    count: sampling.Array
-    fresh: sampling.Array
-    back: sampling.Array
-    mark: sampling.Array
-    begun: sampling.Array
+    tokens: jax.Array
+    count: jax.Array
+    fresh: jax.Array
+    back: jax.Array
+    mark: jax.Array
+    begun: jax.Array
 
 
 @jax.tree_util.register_dataclass
