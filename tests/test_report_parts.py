@@ -118,6 +118,11 @@ def test_steps_between_agents():
     )
     moves = [(s.before.key, s.after.key, round(s.gain, 6), s.apart) for s in agents.steps(found)]
     assert moves == [("start", "grpo", 0.4, True), ("grpo", "csd", 0.02, False)]
+    # over the same cases, where the run has that
+    paired = {"grpo_minus_start": {"mean": 0.41, "ci95": [0.3, 0.5]}, "csd_minus_grpo": {}}
+    first, second = agents.steps(found, paired)
+    assert (first.gain, str(first.ci95)) == (0.41, "0.30 to 0.50")
+    assert second.ci95 is None and second.gain == pytest.approx(0.02)
 
 
 def test_checks_judge_what_was_measured():

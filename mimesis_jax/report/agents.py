@@ -31,12 +31,17 @@ class Agent:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """The move from one agent to the next; `apart`: their intervals do not meet (None: unknown)."""
+    """The move from one agent to the next. gain: over the same cases where the run has that.
+
+    ci95: of the gain over the same cases. apart: the agents' own intervals do not meet. None where
+    it is not known.
+    """
 
     before: Agent
     after: Agent
     gain: float
     apart: bool | None
+    ci95: numbers.Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +81,11 @@ def _success(value: Any) -> float | None:
     return numbers.finite(value.get("mean") if isinstance(value, dict) else value)
 
 
-def steps(found: dict[str, Agent]) -> list[Step]:
-    """start -> GRPO -> GRPO + CSD, and the assistant-trained arm beside GRPO."""
+def steps(found: dict[str, Agent], paired: Any = None) -> list[Step]:
+    """start -> GRPO -> GRPO + CSD, and the assistant-trained arm beside GRPO.
+
+    paired: summary["paired"], differences over the same users and cases.
+    """
     out = []
     for a, b in (("start", "grpo"), ("grpo", "csd"), ("grpo_assistant_user", "grpo")):
         before, after = found.get(a), found.get(b)
@@ -86,7 +94,13 @@ def steps(found: dict[str, Agent]) -> list[Step]:
         apart = None
         if before.ci95 and after.ci95:
             apart = not before.ci95.meets(after.ci95)
-        out.append(Step(before, after, after.mean - before.mean, apart))
+        same = numbers.group(numbers.group(paired).get(f"{b}_minus_{a}"))
+        gain, ci95 = numbers.finite(same.get("mean")), None
+        if gain is not None:
+            ci95 = numbers.interval(same.get("ci95"), gain)
+        out.append(
+            Step(before, after, after.mean - before.mean if gain is None else gain, apart, ci95)
+        )
     return out
 
 

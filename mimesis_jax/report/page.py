@@ -79,7 +79,7 @@ def sections(run: folder.Folder) -> dict[str, Any]:
         "summary": summary,
         "quick": bool(summary.get("quick")),
         "agents": found,
-        "steps": agents.steps(found),
+        "steps": agents.steps(found, summary.get("paired")),
         "checks": checks.checks(summary) if summary else [],
         "plot": agents.plot(found),
         "heat": agents.heat(found),
