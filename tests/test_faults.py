@@ -252,6 +252,25 @@ def test_a_call_answers_once_and_a_late_one_is_dropped():
         threads.submit("x", lambda: 0)
 
 
+def test_a_call_never_waits_behind_a_slow_one_while_threads_may_be_added():
+    """An idle thread counts once: two calls at the same moment need two threads."""
+    for _ in range(20):
+        threads, gate = pool.Pool(workers=2, timeout=20), threading.Event()
+        threads.submit("warm", lambda: 0)
+        while not threads.ready():
+            time.sleep(0.001)
+        time.sleep(0.002)  # its thread is idle again
+        threads.submit("slow", gate.wait)
+        threads.submit("quick", lambda: 1)
+        until, got = time.monotonic() + 10, []
+        while not got and time.monotonic() < until:
+            got = threads.ready()
+            time.sleep(0.001)
+        gate.set()
+        threads.close()
+        assert [tag for tag, _ in got] == ["quick"]
+
+
 def test_too_many_hanging_calls_are_refused_by_name():
     threads, gate = pool.Pool(workers=2, timeout=0.05, hanging=2), threading.Event()
     for n in range(2):

@@ -56,7 +56,7 @@ class Pool:
         self._done: queue.SimpleQueue[tuple[Hashable, Outcome]] = queue.SimpleQueue()
         self._busy: set[_Call] = set()
         self._lock = threading.Lock()
-        self._threads = self._idle = self._lost = 0
+        self._threads = self._idle = self._lost = self._queued = 0
         self._closed = False
 
     def submit(self, tag: Hashable, run: Callable[[], Any]) -> None:
@@ -69,7 +69,9 @@ class Pool:
             self._done.put((tag, Outcome(fault="exhausted", reason=reason)))
             return
         with self._lock:
-            grow = self._threads < self.workers and self._idle == 0
+            self._queued += 1
+            # A thread that is idle may be claimed already by a call that it has not yet taken.
+            grow = self._threads < self.workers and self._queued > self._idle
         if grow:
             self._start()
         self._todo.put(_Call(tag, run))
@@ -117,6 +119,7 @@ class Pool:
                 self._idle -= 1
                 if call is None:
                     return
+                self._queued -= 1
                 call.began = time.monotonic()
                 self._busy.add(call)
             try:
