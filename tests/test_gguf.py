@@ -181,15 +181,11 @@ def test_foreign_models_are_named(tmp_path, fields, told):
 def test_strange_missing_and_broken_tensors_are_named(tmp_path):
     arrays = tensors()
     arrays["rope_extra.weight"] = arrays.pop("blk.1.ffn_up.weight")
-    with pytest.raises(
-        gguf_container.Broken, match="without blk.1.ffn_up.weight; with"
-    ):
+    with pytest.raises(gguf_container.Broken, match="without blk.1.ffn_up.weight; with"):
         gguf.load(written(tmp_path, made(arrays=arrays)))
     arrays = tensors()
     arrays["blk.0.attn_v.weight"][1, 2] = np.nan
-    with pytest.raises(
-        gguf_container.Broken, match="attn_v.weight holds values that are not"
-    ):
+    with pytest.raises(gguf_container.Broken, match="attn_v.weight holds values that are not"):
         gguf.load(written(tmp_path, made(arrays=arrays)))
     with pytest.raises(gguf_container.Broken, match="begins with b'PK"):
         gguf.load(written(tmp_path, b"PK\3\4" + b"\0" * 60))

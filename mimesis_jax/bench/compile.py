@@ -38,7 +38,8 @@ def model(layers: int, *, width: int = 64) -> specs.Spec:
 def forest(spec: specs.Spec, rows: int, length: int) -> types.Forest:
     """The shapes of a forest of [rows, length] tokens, half of them learned."""
     chunks, learned = length // spec.chunk, length // 2
-    of = lambda dtype, *shape: jax.ShapeDtypeStruct((rows, *shape), dtype)
+    # Shapes stand for arrays here, so the type of what is made is left open.
+    of: Any = lambda dtype, *shape: jax.ShapeDtypeStruct((rows, *shape), dtype)
     whole, real = jnp.int32, jnp.float32
     return types.Forest(
         tokens=of(whole, length),
@@ -84,7 +85,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     few, many = args.layers
     models = {layers: model(layers, width=args.width) for layers in (few, many)}
     taken: dict[int, list[float]] = {layers: [] for layers in models}
-    cached = jax.config.jax_enable_compilation_cache
+    cached = jax.config.values["jax_enable_compilation_cache"]
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         # What the first compilation of a process loads belongs to neither depth.

@@ -130,7 +130,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         jax.block_until_ready(programs[name](*arrays))
         spent[name].append(time.process_time() - start)
 
-    calls = {name: functools.partial(counted, name) for name in programs}
+    calls: dict[str, Callable[[], Any]] = {
+        name: functools.partial(counted, name) for name in programs
+    }
     seconds = measure.interleaved(calls, args.repeats)
     middle, cpu = measure.medians(seconds), measure.medians(spent)
     return {

@@ -124,7 +124,8 @@ def _whole_read(plan: Plan, matrix, h, target, temperature) -> vocabulary.Readin
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _read(plan: Plan, matrix, h, target, temperature) -> vocabulary.Reading:
     body = lambda *args: vocabulary.read(plan.walk, *args)
-    out = vocabulary.Reading(*[TOKENS] * 5)
+    specs_of: Any = [TOKENS] * 5
+    out = vocabulary.Reading(*specs_of)
     return plan.over(body, (ROWS, TOKENS, TOKENS, ALL), out)(matrix, h, target, temperature)
 
 

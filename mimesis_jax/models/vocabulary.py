@@ -205,7 +205,7 @@ def whole(values: Any, count: int) -> Any:
 def read(walk: Walk, matrix, h, target, temperature) -> Reading:
     """The Reading of h [N, D] and target [N] under matrix [V, D]."""
     size, block = sizes(len(h), len(matrix), walk.cells)
-    one = lambda xs: read_chunk(walk, matrix, *xs, temperature, block)[0]
+    one = lambda xs: read_chunk(walk, matrix, xs[0], xs[1], temperature, block)[0]
     if size == len(h):
         return one((h, target))
     return whole(jax.lax.map(one, chunked((h, target), size)), len(h))
@@ -243,9 +243,9 @@ def learn(walk: Walk, held: int, objective: Callable, matrix, h, target, tempera
     def one(into, xs):
         h, target, columns = xs
         reading, kept = read_chunk(walk, matrix, h, target, temperature, block, keep=True)
-        value, pulls = gradient(reading.logp, reading.entropy, columns, knobs)
+        value, (dlogp, dentropy) = gradient(reading.logp, reading.entropy, columns, knobs)
         into, dh = pull_chunk(
-            walk, matrix, h, target, temperature, reading, *pulls, into, block, kept
+            walk, matrix, h, target, temperature, reading, dlogp, dentropy, into, block, kept
         )
         return into, (value, reading.logp, reading.entropy, dh)
 
