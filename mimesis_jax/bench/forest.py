@@ -168,7 +168,7 @@ class Bench:
             "cpu_seconds": cpu,
             "packing_seconds": {name: batch.packing_seconds for name, batch in chosen.items()},
             "settings": {name: f"{b.setting}: {b.shape}" for name, b in chosen.items()},
-            "logprob_diff": float(np.abs(np.subtract(*logp)).max()) if exact else 0.0,
+            "logprob_diff": float(np.abs(np.subtract(*logp)).max()) if exact else None,
             "grad_diff": max(forms.apart(grads["forest"], grads[n]) for n in ("padded", "packed")),
         }
 
@@ -234,7 +234,7 @@ def _summary(every: Sequence[dict[str, Any]], figures: dict[str, Any]) -> dict[s
     """The figures over all workloads, and which goals they meet."""
     kept = lambda one: min(one[n] / one[f"token_ratio_{n}"] for n in ("padded", "packed"))
     demo, lines = figures["demo_lengths"], figures["demo_agent_lengths"]
-    logprob = max(one["logprob_diff"] for one in every)
+    logprob = max(one["logprob_diff"] for one in every if one["logprob_diff"] is not None)
     grad = max(one["grad_diff"] for one in every)
     return {
         "max_logprob_diff": logprob,
