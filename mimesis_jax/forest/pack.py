@@ -59,23 +59,32 @@ def plan(
     names: Sequence[str] | None = None,
     shared: bool = False,
 ) -> Plan:
-    """Cut, join and place the trees; arguments and errors are those of `pack`."""
+    """Cut, join and place the trees; arguments and errors are those of `pack`.
+
+    Joined trees are larger, so they may fit rows worse: where they need more rows than the trees
+    apart, nothing is shared.
+    """
     called = [f"tree {number}" for number in range(len(trees))] if names is None else list(names)
     if len(called) != len(trees):
         raise ValueError(f"{len(called)} names for {len(trees)} trees: give one each")
-    numbers = None
-    if shared:
-        for one, name in zip(trees, called, strict=True):
-            tree.check(one, name)
-        joined = share.join(trees, shape, called)
-        trees, called, numbers = joined.trees, joined.names, joined.numbers
+    apart = _placed(trees, called, None, shape)
+    if not shared:
+        return apart
+    joined = share.join(trees, shape, called)
+    if len(joined.trees) == len(trees):
+        return apart
+    together = _placed(joined.trees, joined.names, joined.numbers, shape)
+    return together if len(together.rows) <= len(apart.rows) else apart
+
+
+def _placed(trees, names, numbers, shape: Shape) -> Plan:
     placed: list[tuple[int, order.Block]] = []
     first = 0
-    for one, name in zip(trees, called, strict=True):
+    for one, name in zip(trees, names, strict=True):
         placed.extend((first, block) for block in blocks(one, shape, name))
         first += len(one)
     chosen = rows.assign([block for _, block in placed], shape) if placed else []
-    return Plan(trees, called, numbers, placed, chosen)
+    return Plan(trees, names, numbers, placed, chosen)
 
 
 def pack(
@@ -91,7 +100,7 @@ def pack(
     nothing.
     names: what errors call each tree, for example its episode ("tree 0", "tree 1", ... when None).
     shared: trees that begin with the same unscored tokens (the copies of a goal) compute them once
-      a row, see `share`; `origin` still numbers the scored tokens of `trees` as given.
+      a row, see `share` and `plan`; `origin` still numbers the scored tokens of `trees` as given.
 
     Raises ValueError, naming tree and turn, for an empty segment, a child before its parent, a
     scored root token, a path longer than a row, a segment with more scored tokens than a row has
