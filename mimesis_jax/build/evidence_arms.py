@@ -8,7 +8,7 @@ from typing import Any, Literal
 from mimesis_jax import config as configs
 from mimesis_jax.build import evidence_coach, world
 from mimesis_jax.runs import disk, folder
-from mimesis_jax.trainers import agent
+from mimesis_jax.trainers import agent as trainer
 from mimesis_jax.users import population
 
 # Who trains an agent: rule-based ones by name; "simulator" is the seed's frozen model.
@@ -71,11 +71,11 @@ class Training:
     many in each). curve_goals: of each user, for the learning curve, at every checkpoint (0: none).
     """
 
-    agent: agent.Config
+    agent: trainer.Config
     tokens: int = 0
     curve_goals: int = 8
 
-    def of(self, arm: Arm) -> agent.Config:
+    def of(self, arm: Arm) -> trainer.Config:
         """The trainer's configuration of an arm."""
         one = self.agent
         loss = dataclasses.replace(
@@ -91,7 +91,7 @@ class Training:
         """Folder of an arm: its own words, and a hash over everything that trains it."""
         plain = arm.plain()
         trained: dict[str, Any] = {"arm": dataclasses.asdict(plain)}
-        words = plain.learns
+        words: str = plain.learns
         if plain.learns in ("grpo", "perfect"):
             trained |= {"training": dataclasses.asdict(self)}
         if plain.learns == "grpo":

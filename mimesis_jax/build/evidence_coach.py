@@ -42,7 +42,7 @@ class Placebo:
         self.inner = inner
 
     def notes(self, dialogue: Sequence[types.Turn]) -> notes.Notes:
-        bank = _bank(self.inner)
+        bank = self._bank
         said = tuple(turn.public for turn in dialogue)
         drawn = lambda turn: bank[int(chance.stream("placebo", said, turn).integers(len(bank)))]
         return {
@@ -50,18 +50,17 @@ class Placebo:
             for turn, text in self.inner.notes(dialogue).items()
         }
 
-
-@functools.cache
-def _bank(inner: notes.Coach) -> tuple[str, ...]:
-    """All notes that the coach writes on some dialogues of the erring agent."""
-    people = population.SIMULATOR
-    first = world.VALIDATION + 20_000
-    played = corpus.episodes(
-        desk.DeskGym, people.goals(range(first, first + BANK)),
-        agent=scripted.ScriptedAgent(0.8, having=0.5), user=people.user(seed=11), stream=first,
-    )  # fmt: skip
-    written = (inner.notes(episode.dialogue).values() for episode in played)
-    return tuple(text for episode in written for text in episode if text is not None)
+    @functools.cached_property
+    def _bank(self) -> tuple[str, ...]:
+        """All notes that the inner coach writes on some dialogues of an erring agent."""
+        people = population.SIMULATOR
+        first = world.VALIDATION + 20_000
+        played = corpus.episodes(
+            desk.DeskGym, people.goals(range(first, first + BANK)),
+            agent=scripted.ScriptedAgent(0.8, having=0.5), user=people.user(seed=11), stream=first,
+        )  # fmt: skip
+        written = (self.inner.notes(episode.dialogue).values() for episode in played)
+        return tuple(text for episode in written for text in episode if text is not None)
 
 
 def follows(reply: str, note: str, skill: template.Skill = 2) -> bool:

@@ -44,7 +44,11 @@ class Mechanism:
     beta: float = 5.0
 
 
-KINDS = {"behaviours": Behaviours, "difficulty": Difficulty, "mechanism": Mechanism}
+KINDS: dict[str, type] = {
+    "behaviours": Behaviours,
+    "difficulty": Difficulty,
+    "mechanism": Mechanism,
+}
 
 
 def name(kind: str, chosen: Any) -> str:
@@ -58,7 +62,9 @@ def take(room: evidence_run.Room, kind: str, chosen: Any, agents: Callable[[str]
     agents: gives the parameters of one of Difficulty.agents.
     """
     told = {"kind": "measure", "measure": kind, "seed": room.seed} | dataclasses.asdict(chosen)
-    body = {"behaviours": _behaviours, "difficulty": _difficulty, "mechanism": _mechanism}[kind]
+    bodies: dict[str, Callable] = {
+        "behaviours": _behaviours, "difficulty": _difficulty, "mechanism": _mechanism,
+    }  # fmt: skip
     with folder.Run(room.path / "measured" / name(kind, chosen), told, seed=room.seed) as run:
         if run.done(kind) is not None:
             return
@@ -66,7 +72,7 @@ def take(room: evidence_run.Room, kind: str, chosen: Any, agents: Callable[[str]
             run.hash(stage, room.start.frozen(stage).hash)
         run.begin(kind)
         with run.timed("evaluate", phase=kind):
-            found = body(room, chosen, agents)
+            found = bodies[kind](room, chosen, agents)
         run.finish(kind, found)
 
 

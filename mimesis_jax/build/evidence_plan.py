@@ -76,7 +76,7 @@ def read(config: ConfigDict) -> Experiment:
     ceilings = [_ceiling(arm).plain() for arm in arms.values()]
     known = {arm.plain() for arm in arms.values()}
     arms |= {f"ceiling_{c.coach}_{c.skill}": c for c in ceilings if c not in known}
-    measures = {
+    measures: dict[str, Any] = {
         kind: configs.freeze(evidence_measures.KINDS[kind], section, f"config.measures.{kind}")
         for kind, section in config.measures.items()
         if _one_of(kind, evidence_measures.KINDS, "config.measures")

@@ -46,7 +46,8 @@ def _behaviours(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _difficulty(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Success by agent and kind of user; gaps: reference minus the stand-in, paired by goal."""
-    success, gaps = {}, {}
+    success: dict[str, dict[str, float]] = {}
+    gaps: dict[str, dict[str, Any]] = {}
     for agent in found[0]:
         rows = {
             kind: np.array([one[agent][kind] for one in found], np.float64)
@@ -65,7 +66,7 @@ def _difficulty(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _mechanism(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = ("auc_true", "auc_placebo", "followed", "gate_mean", "gate_mean_placebo", "none_share")
-    held = {name: _mean([one[name] for one in found]) for name in names}
+    held: dict[str, Any] = {name: _mean([one[name] for one in found]) for name in names}
     honesty = {
         coach: _mean([one["honesty"][coach] for one in found]) for coach in found[0]["honesty"]
     }

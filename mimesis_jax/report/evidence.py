@@ -80,7 +80,7 @@ def render(results: Mapping[str, Any], name: str) -> str:
 
 def claims(experiments: Mapping[str, Any]) -> list[Claim]:
     """Each claim with its paired difference, as far as it has been measured."""
-    found = {}
+    found: dict[str, Any] = {}
     for one in experiments.values():
         found |= one["claims"]
     return [_claim(words, least, found.get(name)) for name, (words, least) in CLAIMS.items()]
@@ -89,7 +89,8 @@ def claims(experiments: Mapping[str, Any]) -> list[Claim]:
 def _claim(words: str, least: float, held: Mapping[str, Any] | None) -> Claim:
     mean = None if held is None else numbers.finite(held.get("difference"))
     if held is None or mean is None:
-        return Claim(words, *[numbers.NONE] * 4, "not measured")
+        none = numbers.NONE
+        return Claim(words, none, none, none, none, "not measured")
     between = numbers.interval(held["ci95"])
     alone = numbers.interval(held["ci95_goals"])
     verdict = "not judged"

@@ -77,8 +77,8 @@ def success(held: Mapping[str, Any], arms: Mapping[str, Any]) -> figures.Tracks:
         if between is not None:
             ends = figures.UNIT.at(between.lo), figures.UNIT.at(between.hi)
             marks.append(figures.Mark("span", *ends, tone[name]))
-        kind = "ring" if scripted else "dot"
-        marks.append(figures.Mark(kind, figures.UNIT.at(arm["mean"] or 0.0), tone=tone[name]))
+        at = figures.UNIT.at(arm["mean"] or 0.0)
+        marks.append(figures.Mark("ring" if scripted else "dot", at, tone=tone[name]))
         rows.append(figures.Row(label(name), tuple(marks), numbers.show(arm["mean"]), _gap(arm)))
     return figures.Tracks(
         "Success over nine users whom nobody trained with, 95 % interval over goals and seeds",
@@ -107,8 +107,9 @@ def dose(knob: str, points: Sequence[Mapping[str, Any]], arms: Mapping[str, Any]
         ("scripted ceiling", "ink", ceiling),
         ("start", "start", arms["start"]["mean"] if "start" in arms else None),
     ):
-        if numbers.finite(value) is not None:
-            series.append((name, tone, [figures.Point(x, value) for x in ends]))
+        height = numbers.finite(value)
+        if height is not None:
+            series.append((name, tone, [figures.Point(x, height) for x in ends]))
     return figures.panel(f"Success by {KNOBS.get(knob, knob)}", series, y=figures.UNIT, dots=True)
 
 
