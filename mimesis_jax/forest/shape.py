@@ -25,7 +25,7 @@ class Shape:
     chunk: int
     learned: int
     slots: int = 2
-    dense: int = 2048
+    dense: int = 1024
     kernel: Literal["loop", "splash"] = "loop"
 
     def __post_init__(self):
