@@ -162,6 +162,13 @@ def _like(key: str, value: Any, default: Any) -> Any:
 # --- freezing a section into a part's dataclass -----------------------------------------------
 
 
+def at_least(part: Any, least: int, *names: str) -> None:
+    """Raises ValueError naming the first of a part's fields that is below `least`."""
+    for name in names:
+        if (value := getattr(part, name)) < least:
+            raise ValueError(f"{name} {value} is below {least}: use {least} or more")
+
+
 def freeze(cls: type[Part], section: Mapping[str, Any] | ConfigDict, path: str = "config") -> Part:
     """Builds the frozen dataclass `cls` from a section, nested dataclasses and tuples too.
 

@@ -124,6 +124,8 @@ def test_groups_without_variance_take_csd_and_missing_rewards_take_nothing():
 
 
 def test_agent_configurations_that_cannot_work_are_refused():
+    with pytest.raises(ValueError, match="steps -2 is below 1: use 1 or more"):
+        agent.Config(steps=-2)
     with pytest.raises(ValueError, match="copies 1: group-relative advantages need at least 2"):
         agent.Config(copies=1)
     with pytest.raises(ValueError, match="csd_updates 3 exceeds updates 2"):

@@ -164,7 +164,8 @@ def test_hostile_text_stays_text(tmp_path):
 # --- what is missing or broken ----------------------------------------------------------------
 
 
-def test_an_empty_folder_says_what_is_missing(tmp_path):
+def test_a_run_that_has_just_begun_says_what_is_missing(tmp_path):
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     parsed = Page(page.write(tmp_path).read_text(encoding="utf-8"))
     for section, file in (
         ("result", "summary.json"),
@@ -182,6 +183,9 @@ def test_an_empty_folder_says_what_is_missing(tmp_path):
 def test_no_folder_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match="no run folder"):
         page.write(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no run folder"):
+        page.write(tmp_path)  # it is empty: not a run's
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

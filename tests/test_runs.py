@@ -43,6 +43,20 @@ def test_a_run_keeps_config_versions_and_events(tmp_path):
     assert not (run.path / "lock").exists()
 
 
+def test_a_finished_run_is_known_without_touching_it(tmp_path):
+    out = tmp_path / "run"
+    assert not folder.finished(out, CONFIG, "last")
+    with folder.Run(out, CONFIG, seed=3) as run:
+        run.begin("last")
+        assert not folder.finished(out, CONFIG, "last")
+        run.finish("last", {"seconds": 1.0})
+    before = {file: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    assert folder.finished(out, CONFIG, "last") and not folder.finished(out, CONFIG, "other")
+    with pytest.raises(disk.RunError, match="another configuration"):
+        folder.finished(out, CONFIG | {"seed": 4}, "last")
+    assert before == {file: file.read_bytes() for file in out.iterdir() if file.is_file()}
+
+
 def test_events_have_known_names(tmp_path):
     with folder.Run(tmp_path, CONFIG) as run, pytest.raises(disk.RunError, match="use rollout"):
         run.event("rolout", 1.0)

@@ -71,6 +71,11 @@ def inspect(path: Path) -> str:
 
     Reads no weights. Raises Refused when it is none, or is not the model that its config describes.
     """
+    if (Path(path) / "phases.json").exists() and (Path(path) / "models").is_dir():
+        raise pretrained.Refused(
+            f"{path} is a run folder, no checkpoint: give one of its models, for example "
+            f"{path}/models/{min(p.name for p in (Path(path) / 'models').iterdir())}"
+        )
     kind = importing.kind_of(path)
     spec = pretrained.spec_of(path)
     lines: list[tuple[str, Any]] = [("kind", NAMES[kind])]

@@ -23,6 +23,7 @@ from mimesis_jax.trainers import coaching
 from mimesis_jax.users import behaviours, population
 
 LEAST_COPYING = 0.95  # stage check before any reinforcement, see desk-world notes
+WHOLE = "whole"  # the phase that is done when the run has ended
 ARMS = ("start", "grpo", "csd", "grpo_assistant_user", "sft_perfect")
 STAGE_OF = {
     "start": "agent_start", "grpo": "agent_grpo", "csd": "agent_csd",
@@ -39,6 +40,9 @@ def demo(config: ConfigDict, out: Path, quick: bool = False) -> dict[str, Any]:
     if quick:
         config = parts.hurried(config)
     settings = parts.desk(config)
+    ended = disk.read(Path(out) / "summary.json") if folder.finished(out, config, WHOLE) else None
+    if ended is not None and (Path(out) / "report.html").exists():
+        return ended
     with folder.Run(out, config, seed=settings.seed) as run, compiles.Compiles() as compiled:
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
@@ -288,10 +292,10 @@ class _Story:
     def _seconds(self, phases: dict[str, float]) -> float:
         """Of the whole run, settled when it ends: calling a finished run again changes nothing.
         Work lost to a kill is not counted, so after a restart the phases are added up."""
-        if (done := self.run.done("whole")) is None:
+        if (done := self.run.done(WHOLE)) is None:
             done = {"seconds": sum(phases.values()) if self.run.restarted else self.clock()}
-            self.run.begin("whole")
-            self.run.finish("whole", done)
+            self.run.begin(WHOLE)
+            self.run.finish(WHOLE, done)
         return done["seconds"]
 
     def _phase_names(self) -> list[str]:

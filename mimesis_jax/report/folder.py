@@ -32,10 +32,14 @@ class Folder:
         yield from _lines(self.path / "episodes.jsonl", self.faults)
 
 
+FILES = ("summary.json", "config.json", "versions.json", "metrics.jsonl", "episodes.jsonl")
+
+
 def read(path: str | Path) -> Folder:
-    """Reads a run folder; raises FileNotFoundError when `path` is no folder, and nothing else."""
+    """Reads a run folder; raises FileNotFoundError when `path` is no folder or holds none of a
+    run's files, and nothing else."""
     path = Path(path)
-    if not path.is_dir():
+    if not path.is_dir() or not any((path / name).exists() for name in FILES):
         raise FileNotFoundError(f"{path} is no run folder: give the folder that holds summary.json")
     faults: dict[str, str] = {}
     return Folder(

@@ -231,6 +231,18 @@ class Run:
         self.close(error)
 
 
+def finished(path: str | Path, config: Any, last: str) -> bool:
+    """Whether `path` holds a run with this configuration whose phase `last` is done.
+
+    Writes nothing. Raises RunError when it holds a run with another configuration.
+    """
+    path = Path(path)
+    if not (path / "config.json").exists():
+        return False
+    _check_config(path, config, ())
+    return "done" in (disk.read(path / "phases.json") or {}).get(last, {})
+
+
 def _check_writable(path: Path) -> None:
     """Raises RunError when `path` cannot be, or become, a folder that can be written to."""
     there = path

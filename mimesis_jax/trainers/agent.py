@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.chat import render
 from mimesis_jax.coach import notes as coaches
@@ -42,6 +43,8 @@ class Config:
     optimizer: optimizer.Config = optimizer.Config(lr=3e-4, warmup=2, decay="constant")
 
     def __post_init__(self):
+        configs.at_least(self, 1, "steps", "goals", "updates", "save_every")
+        configs.at_least(self, 0, "csd_updates")
         if self.copies < 2:
             raise ValueError(f"copies {self.copies}: group-relative advantages need at least 2")
         if self.csd_updates > self.updates:

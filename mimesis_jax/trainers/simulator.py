@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
@@ -44,6 +45,7 @@ class Config:
     optimizer: optimizer.Config = optimizer.Config(lr=3e-4, warmup=2, decay="constant")
 
     def __post_init__(self):
+        configs.at_least(self, 1, "steps", "rows", "updates", "save_every")
         if self.copies < 2:
             raise ValueError(f"copies {self.copies}: group-relative advantages need at least 2")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import jax
 import numpy as np
 
+from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.losses import likelihood
 from mimesis_jax.models import decoder, heads
@@ -23,6 +24,9 @@ class Config:
     steps: int = 100
     save_every: int = 100
     optimizer: optimizer.Config = optimizer.Config()
+
+    def __post_init__(self):
+        configs.at_least(self, 1, "steps", "save_every")
 
 
 def _objective(logp, entropy, weight, knobs):
