@@ -52,7 +52,7 @@ def test_logprobs_writes_its_figures_whole(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--json", "none/f.json", *SMALL], "no folder none: make it first"),
+        (["--json", "none/f.json", *SMALL], "there is no folder none, make it first"),
         (["--tokens", "0"], "--tokens 0: use 1 or more"),
     ],
 )
@@ -77,7 +77,7 @@ def test_forms_are_measured_in_turn(monkeypatch):
 
 def test_peak_bytes_count_temporaries():
     x = jax.ShapeDtypeStruct((256, 64), jnp.float32)
-    program = jax.jit(lambda x: jnp.sum(jnp.exp(x @ x.T) @ x)).lower(x).compile()
+    program = jax.jit(lambda x: jnp.sort(x @ x.T)[0, 0]).lower(x).compile()
     assert measure.peak_bytes(program) >= 4 * (256 * 64 + 256 * 256)
     assert measure.free_bytes() is None or measure.free_bytes() > 0
 

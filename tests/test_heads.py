@@ -113,8 +113,8 @@ def test_top_ids_are_those_of_the_whole(cells, thin, monkeypatch):
     assert got.top_logp.shape == (3, 7, 6) and got.top_ids.dtype == jnp.int32
     np.testing.assert_allclose(got.top_logp, values, atol=1e-5)
     np.testing.assert_array_equal(got.top_ids, ids)
-    np.testing.assert_allclose(got.logp, heads.score(spec, params, hidden, source, target,
-                                                     temperature=0.7)[0])  # fmt: skip
+    scored, _ = heads.score(spec, params, hidden, source, target, temperature=0.7)
+    np.testing.assert_allclose(got.logp, scored, rtol=1e-5, atol=1e-5)
     loss = lambda h: jnp.sum(heads.read(spec, params, h, source, target, top=2).top_logp)
     assert not np.any(jax.grad(loss)(hidden))  # said so: no gradient through the top
 
@@ -125,8 +125,8 @@ def test_large_vocabularies_never_exist_at_once():
     loss = lambda p: jnp.sum(heads.score(spec, p, hidden, source, target)[0])
     whole = 4 * source.size * vocab  # bytes of all logits in fp32
     memory = jax.jit(jax.grad(loss)).lower(params).compile().memory_analysis()
-    # A block is a sixteenth of it, and its gradient needs a second array of that size.
-    assert memory.temp_size_in_bytes < 0.2 * whole
+    # A block is an eighth of it, and its gradient needs a second array of that size.
+    assert memory.temp_size_in_bytes < 0.35 * whole
     assert source.size * vocab == 4 * heads.CELLS
 
 

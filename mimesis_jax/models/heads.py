@@ -15,7 +15,7 @@ from mimesis_jax.models import decoder, vocabulary
 from mimesis_jax.models import spec as specs
 
 CELLS = 1 << 24  # logits that a reading may keep for its gradient, 64 MiB in fp32
-BLOCK = 1 << 22  # logits that are worked on at once where there are more: they fit a large cache
+BLOCK = 1 << 23  # logits that are worked on at once where there are more: they fit a large cache
 HELD = 1 << 26  # logits that `learn` keeps until their gradient is known, 256 MiB in fp32
 
 
