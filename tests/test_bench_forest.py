@@ -10,7 +10,7 @@ from mimesis_jax.bench import csd, expansion, forest, forms, measure, workloads
 from mimesis_jax.forest import tree
 from mimesis_jax.types import segment
 
-SPEC = dataclasses.replace(forest.model(True), period=("linear", "full"))
+SPEC = forest.model(True)
 BENCH = forest.Bench(SPEC, forest.parameters(SPEC), forest.QUICK)
 RATIOS = ("padded", "packed", "token_ratio_padded", "token_ratio_packed")
 

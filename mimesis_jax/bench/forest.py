@@ -8,13 +8,14 @@ padded  one sequence a thinking turn with its whole history, padded to the longe
 packed  the same sequences, several a row, so that hardly a place is padding
 
 Each form runs at its own best chunk, micro-batch and row length, swept and printed: chunks, then
-micro-batches, on the dialogues of 8 turns, row lengths on every workload. The best of each form
-then run in turn, and medians count. `padded` and `packed` are their times over the forest's; the
-token ratios beside them are tokens computed, padding included, over the forest's, which the times
-could reach if a token cost the same in each form. It does not quite: the same learned tokens are a
-larger share of fewer tokens, so the head weighs more (`learned_share`). `real` is the forest's real
-tokens a second over those of the better plain rows. `cpu_padded` and `cpu_packed` are the ratios of
-processor time: on a machine that others use they are the steadier ones.
+micro-batches, on the dialogues of 8 turns (for the demo's on its own), row lengths on every
+workload. The best of each form then run in turn, and medians count. `padded` and `packed` are
+their times over the forest's; the token ratios beside them are tokens computed, padding included,
+over the forest's, which the times could reach if a token cost the same in each form. It does not
+quite: the same learned tokens are a larger share of fewer tokens, so the head weighs more
+(`learned_share`). `real` is the forest's real tokens a second over those of the better plain rows.
+`cpu_padded` and `cpu_packed` are the ratios of processor time: on a machine that others use they
+are the steadier ones.
 
 Workloads: 4, 8 and 16 thinking turns of 60 public and 60 private tokens; log-normal lengths of mean
 60; the worst case, every part one token longer than a chunk; the demo's own dialogues, the user's
@@ -61,8 +62,10 @@ QUICK = Sweep(chunks=(4, 8), micro=(4096,), stretches=(1.0,), size=128, repeats=
 
 def model(quick: bool) -> specs.Spec:
     """The small hybrid of the project's measurements: 3 linear layers and 1 full, 1.1M weights."""
-    tiny = specs.tiny(128, width=32, mlp=32) if quick else specs.tiny(VOCAB)
-    return dataclasses.replace(tiny, period=("linear", "linear", "linear", "full"), init_std=0.05)
+    if quick:
+        return dataclasses.replace(specs.tiny(128, width=32, mlp=32), init_std=0.05)
+    period: tuple[specs.LayerKind, ...] = ("linear", "linear", "linear", "full")
+    return dataclasses.replace(specs.tiny(VOCAB), period=period, init_std=0.05)
 
 
 def parameters(spec: specs.Spec) -> Any:
@@ -98,13 +101,16 @@ class Bench:
             _say(f"  {batch.name:7} {batch.setting}: {batch.shape} {seconds:.3f} s, {rate:.0f} a s")
         return [min(found[str(i)]) for i in range(len(batches))]
 
-    def tune(self, trees) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, float]]]:
+    def tune(
+        self, title: str, trees: Sequence[types.Tree]
+    ) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, float]]]:
         """Each form's best (chunk, micro-batch), and real tokens a second by chunk and form."""
-        _say("chunk sizes and micro-batches, 8 turns")
+        _say(f"chunk sizes and micro-batches, {title}")
         trainer, sweep = forms.trainer(self.params, trees), self.sweep
         best: dict[str, tuple[int, int]] = {}
         rates: dict[str, dict[str, float]] = {}
-        for name in forms.FORMS:
+        order: tuple[forms.Name, ...] = ("forest", "packed", "padded")
+        for name in order:
             # Padded rows are the packed ones' kind: their chunk is taken over.
             chunks = (best["packed"][0],) if name == "padded" else sweep.chunks
             tried = [forms.lay(name, trees, forms.Setting(c, 1.0, sweep.micro[-1]), self.spec)
@@ -196,7 +202,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         return workloads.thinking(count, turns, parts, parts, spec.vocab, seed)
 
     same = {k: dialogues(k, workloads.constant(part), part) for k in (4, 8, 16)}
-    tuned, chunks = bench.tune(same[8])
+    tuned, chunks = bench.tune("8 turns", same[8])
     turns = {str(k): bench.compare(f"{k} turns", same[k], tuned, exact=k == 16) for k in same}
     spread = workloads.lognormal(part, most=7 * part)
     lognormal = bench.compare("log-normal", dialogues(8, spread, part, 1), tuned)
@@ -204,13 +210,16 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     worst_case = bench.compare(
         f"every part {worst} tokens", dialogues(8, workloads.constant(worst), worst), tuned
     )
-    demo, lines = (bench.compare(*one, tuned) for one in _demo(spec, args.quick))
+    recorded = _demo(spec, args.quick)
+    short, short_chunks = bench.tune(*recorded[0])
+    demo, lines = (bench.compare(*one, short) for one in recorded)
     figures = {
         "turns": turns, "lognormal": lognormal, "worst_case": worst_case, "demo_lengths": demo,
         "demo_agent_lengths": lines,
     }  # fmt: skip
     return figures | _summary([*turns.values(), lognormal, worst_case, demo, lines], figures) | {
-        "chunks": chunks, "tuned": tuned, "sweep": dataclasses.asdict(sweep),
+        "chunks": chunks, "demo_chunks": short_chunks, "tuned": tuned, "demo_tuned": short,
+        "sweep": dataclasses.asdict(sweep),
         "parameters": decoder.parameter_count(spec), "measured": "forward and backward, GRPO + CSD",
         "quick": args.quick, "machine": measure.machine(),
     }  # fmt: skip
