@@ -113,7 +113,7 @@ apply() { # NAME RESTARTS WORDS...
     local text
     text=$(manifest "$@")
     if dry; then printf '%s\n' "$text" | sed 's/^/# manifest: /' >&3; fi
-    printf '%s\n' "$text" | k_run apply -f - >&2 || die 1 "the cluster did not take the JobSet $1: see above"
+    k_run apply -f - <<<"$text" >&2 || die 1 "the cluster did not take the JobSet $1: see above"
 }
 
 do_create() {
