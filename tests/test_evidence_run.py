@@ -131,9 +131,12 @@ def test_two_arms_of_two_seeds_through_kill_and_resume(home):
             seen = collections.Counter((x["phase"], x["step"]) for x in found)
             assert {seen["agent", i] for i in range(count)} == {1}
             assert {seen["curve", i] for i in (2, 4, 6)} == {1}
-    # Learnable tokens keep to the plan, whatever the user.
-    given = [held["arms"][arm]["learnable_tokens"] for arm in ("simulator", "assistant_100")]
-    assert all(0.5 * 720 < tokens < 2.0 * 720 for tokens in given), given
+    # Learnable tokens keep to the plan. (This simulator hardly speaks: most of its episodes have
+    # nothing to learn from, and an arm plays at most twice the configured goals.)
+    assert 0.5 * 720 < held["arms"]["assistant_100"]["learnable_tokens"] < 1.5 * 720
+    goals = {x["goals"] for x in lines(arms(1)["simulator_csd_0.1_honest"] / "metrics.jsonl")
+             if x["phase"] == "agent"}  # fmt: skip
+    assert goals <= {2, 3, 4}
     killed = lines(arms(1)["simulator_csd_0.1_honest"] / "events.jsonl")
     played = collections.Counter(x["step"] for x in killed if x["event"] == "rollout")
     assert played[0] == played[1] == 1 and set(played) == set(range(6))
@@ -156,7 +159,8 @@ def test_another_experiment_shares_preparation_and_arms(home):
     assert claims["claim_training_user"] and "evidence.html" in said
     told = json.loads((out / "results.json").read_text())["experiments"]
     honest = told["csd"]["measures"]["mechanism"]["honesty"]
-    assert honest["honest_2"] == honest["honest_1"] == 1.0
+    # Nothing is said of dialogues that broke off before the agent's first word.
+    assert {honest["honest_2"], honest["honest_1"]} <= {None, 1.0}
     html = (out / "evidence.html").read_text()
     assert "What the gate tells apart" in html and "Behaviour rates" in html
     # Nothing is left to do: the same command only writes the page again.

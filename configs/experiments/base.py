@@ -32,7 +32,7 @@ def get_config():
             "agent": agent,
             "tokens": TOKENS,
             "curve_goals": 6,
-            "evaluation": {"goals": 64, "temperature": 0.5, "behaviour_rows": 12},
+            "evaluation": {"goals": 96, "temperature": 0.5, "behaviour_rows": 12},
             "arms": {},
             "against": "start",
             "claims": {},

@@ -153,7 +153,8 @@ def _mechanism(room: evidence_run.Room, chosen: Mechanism, agents) -> dict[str, 
     }
 
 
-def _honesty(dialogues) -> dict[str, float]:
+def _honesty(dialogues) -> dict[str, float | None]:
+    """Per coach; None where it had nothing to say at all."""
     others = [*dialogues[1:], *dialogues[:1]]
     coaches = {
         "honest_2": template.TemplateCoach(2),
@@ -161,4 +162,5 @@ def _honesty(dialogues) -> dict[str, float]:
         "silent_on_right": template.TemplateCoach(2, form="silent_on_right"),
         "leaking": template.TemplateCoach(2, form="leaking"),
     }
-    return {n: honesty.same(coach, dialogues, others).value() for n, coach in coaches.items()}
+    found = {n: honesty.same(coach, dialogues, others) for n, coach in coaches.items()}
+    return {n: rate.value() if rate.whole else None for n, rate in found.items()}
