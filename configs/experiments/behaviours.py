@@ -5,7 +5,7 @@
 reads   each seed's simulator before and after; trains no agent
 wanted  mean rate 0.2 above before and 0.6 at least, 10 of 13 rising, controls at most 0.15, bad
         format at most 0.02
-time    TIME
+time    about half a minute a seed on two cores, estimated; the preparation not counted
 came    not run yet
 """
 

@@ -2,9 +2,9 @@
 
     mimesis evidence --config experiments/csd_long --seeds 1 --out runs/evidence
 
-arms    with the reference population as user (rules are quick), 6 x 8 episodes a step: alpha 0,
+arms    with the reference population as user (rules are quick), 4 x 8 episodes a step: alpha 0,
         0.05 and 0.3, and 0.3 with an entropy bonus as a guard; one seed, so a look and no test
-time    TIME
+time    about 20 minutes on two cores, estimated
 came    not run yet
 """
 
@@ -18,8 +18,8 @@ def get_config():
     made = config.read(Path(__file__).with_name("base.py"))
     with made.unlocked():
         made.name = "csd_long"
-        made.agent.steps, made.agent.goals, made.agent.save_every = 300, 6, 50
-        made.tokens = 3 * made.tokens // 8
+        made.agent.steps, made.agent.goals, made.agent.save_every = 300, 4, 50
+        made.tokens //= 4
         made.arms = {
             "long_00": {"user": "reference"},
             "long_05": {"user": "reference", "alpha": 0.05},
