@@ -7,7 +7,7 @@ reads   one agent with reference users, the simulator and the assistant, the sam
 wanted  gap of the simulator (reference minus it) within 0.05, the assistant's larger
 time    about half a minute a seed on two cores where the arm is there
 came    one seed so far: gap of the simulator +0.08 [0.00, 0.17] by the start and +0.14 [0.07, 0.21]
-        by the arm trained on it, of the assistant -0.53 and -0.17: the simulator is harder than wanted
+        by the arm trained on it, of the assistant -0.53 and -0.17; the simulator is too hard
 """
 
 from pathlib import Path
