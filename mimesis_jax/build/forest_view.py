@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from mimesis_jax import types
 from mimesis_jax.chat import render, tokenizer
 from mimesis_jax.forest import order, pack, tree
-from mimesis_jax.report import forest_page
+from mimesis_jax.report import forest_page, sheet
 from mimesis_jax.runs import disk
 
 MOST_ROWS = 8
@@ -75,10 +74,13 @@ def draw(
     rows = laid([one for one, _ in kept], [_called(e) for _, e in kept], where.shape, renderer)
     title = f"{where.folder.resolve().name}, the {chair}'s chair"
     target = out or where.folder / "forest.html"
-    _write(target, forest_page.render(forest_page.Page(
+    html = forest_page.render(forest_page.Page(
         title, _facts(kept, rows), tuple(rows[:MOST_ROWS]), max(0, len(rows) - MOST_ROWS)
-    )))  # fmt: skip
-    return target
+    ))  # fmt: skip
+    try:
+        return sheet.put(target, html)
+    except OSError as error:
+        raise disk.explain(error, target) from error
 
 
 def find(source: Path) -> Source:
@@ -282,15 +284,3 @@ def _facts(kept, rows: Sequence[forest_page.Row]) -> tuple[tuple[str, str], ...]
         ("computed in rows", f"{sum(row.real for row in rows):,}"),
         ("places used", f"{sum(row.used for row in rows):,}"),
     )
-
-
-def _write(target: Path, html: str) -> None:
-    """Written beside and renamed, so that a reader never sees half a page."""
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        partial.write_bytes(html.encode("utf-8", errors="replace"))
-        os.replace(partial, target)
-    except OSError as error:
-        raise disk.explain(error, target) from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-from mimesis_jax.report import evidence_figures, numbers, page
+from mimesis_jax.report import evidence_figures, numbers, sheet
 
 CLAIMS = {  # claim -> (words, least lower end of the interval)
     "claim_training_user": ("Trained on the simulator, an agent does better with users it never "
@@ -48,34 +45,20 @@ def write(out: str | Path) -> Path:
     Raises FileNotFoundError where there is no results.json."""
     out = Path(out)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
-    target, partial = out / "evidence.html", out / f".evidence.{os.getpid()}.html"
-    try:
-        partial.write_bytes(render(results, out.resolve().name).encode("utf-8", errors="replace"))
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
+    return sheet.put(out / "evidence.html", render(results, out.resolve().name))
 
 
 def render(results: Mapping[str, Any], name: str) -> str:
     """The page's HTML. results: what build.evidence_results writes. name: of the folder."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(page.HERE), autoescape=True,
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.globals.update(
-        show=numbers.show, signed=numbers.signed, seconds=numbers.seconds, NONE=numbers.NONE
-    )
     experiments = numbers.group(results.get("experiments"))
     order = [*(n for n in TITLES if n in experiments), *(n for n in experiments if n not in TITLES)]
-    style = "".join(
-        (page.HERE / file).read_text(encoding="utf-8") for file in ("style.css", "evidence.css")
-    )
-    html = environment.get_template("evidence.html").render(
-        style=style, name=name, claims=claims(experiments),
-        sections=[section(n, experiments[n]) for n in order],
-    )  # fmt: skip
-    return html.translate(page.UNPRINTABLE)
+    words = {
+        "style": sheet.style("style.css", "evidence.css"),
+        "name": name,
+        "claims": claims(experiments),
+        "sections": [section(n, experiments[n]) for n in order],
+    }
+    return sheet.printed("evidence.html", words)
 
 
 def claims(experiments: Mapping[str, Any]) -> list[Claim]:

@@ -8,14 +8,10 @@ sees. So the lines under each other are the row's attention mask, a segment a li
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Literal
 
-import jinja2
+from mimesis_jax.report import sheet
 
-from mimesis_jax.report import page
-
-HERE = Path(__file__).parent
 MASK = 360  # segments; a mask of more is not drawn
 
 
@@ -133,15 +129,7 @@ class Page:
 
 def render(drawn: Page) -> str:
     """The page's HTML: one file, no script, no network, no font of its own."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = "".join((HERE / name).read_text("utf-8") for name in ("style.css", "forest.css"))
     # A percentage of the row's used places, as short as it can be.
-    environment.globals["share"] = lambda places, row: f"{100 * places / row.used:.5g}"
-    html = environment.get_template("forest.html").render(page=drawn, style=style)
-    return html.translate(page.UNPRINTABLE)
+    share = lambda places, row: f"{100 * places / row.used:.5g}"
+    words = {"page": drawn, "style": sheet.style("style.css", "forest.css")}
+    return sheet.printed("forest.html", words, share=share)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
-
-import jinja2
 
 from mimesis_jax.report import (
     agents,
@@ -17,18 +14,8 @@ from mimesis_jax.report import (
     mechanism,
     numbers,
     provenance,
+    sheet,
     simulator,
-)
-
-HERE = Path(__file__).parent
-# Control characters other than tab, newline and return are no HTML; bidirectional overrides would
-# let a dialogue's text reorder the page around it.
-UNPRINTABLE = dict.fromkeys(
-    [c for c in range(32) if c not in (9, 10, 13)]
-    + list(range(0x7F, 0xA0))
-    + list(range(0x202A, 0x202F))
-    + list(range(0x2066, 0x206A)),
-    "\N{REPLACEMENT CHARACTER}",
 )
 
 
@@ -39,31 +26,12 @@ def write(run_folder: str | Path) -> Path:
     the run folder makes its sections say so. Written beside and renamed, so a reader never sees
     half a page. Raises FileNotFoundError when there is no such folder.
     """
-    html = render(folder.read(run_folder))
-    target = Path(run_folder) / "report.html"
-    partial = target.with_name(f".report.{os.getpid()}.html")
-    try:
-        partial.write_bytes(html.encode("utf-8", errors="replace"))  # lone surrogates become "?"
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
+    return sheet.put(Path(run_folder) / "report.html", render(folder.read(run_folder)))
 
 
 def render(run: folder.Folder) -> str:
     """The page's HTML."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(
-        show=numbers.show, signed=numbers.signed, seconds=numbers.seconds, NONE=numbers.NONE
-    )
-    page = environment.get_template("page.html").render(**sections(run))
-    return page.translate(UNPRINTABLE)
+    return sheet.printed("page.html", sections(run))
 
 
 def sections(run: folder.Folder) -> dict[str, Any]:
@@ -74,7 +42,7 @@ def sections(run: folder.Folder) -> dict[str, Any]:
     # Reading the episodes adds their fault, so it comes before the faults are handed over.
     chosen, count = dialogues.choose(run.episodes())
     return {
-        "style": (HERE / "style.css").read_text(encoding="utf-8"),
+        "style": sheet.style("style.css"),
         "name": run.path.resolve().name,
         "summary": summary,
         "quick": bool(summary.get("quick")),
