@@ -20,23 +20,6 @@ from mimesis_jax import config
 
 
 def get_config() -> ConfigDict:
-    """Sections of large.py; any value can be set with --config.KEY=VALUE."""
-    base = config.read(Path(__file__).with_name("large.py"))
-    return ConfigDict(
-        {
-            "kind": "large",
-            "stage": "agent_csd",
-            "seed": base.seed,
-            "start": "runs/simulator_grpo_4b",
-            "model": base.trained.agent_4b,
-            "opposite": base.frozen.simulator_4b,
-            "mesh": base.mesh,
-            "micro_batches": base.micro_batches,
-            "shape": base.episode_rows,
-            "engine": base.engine,
-            "user_seat": base.user_seat,
-            "agent_seat": base.agent_seat,
-            "turns": base.turns,
-            "agent_csd": base.agent_csd,
-        }
-    )
+    """The run of this name in large.py; any value can be set with --config.KEY=VALUE."""
+    here = Path(__file__)
+    return config.read(here.with_name("large.py"))[here.stem]

@@ -1,8 +1,8 @@
 """What the eight large runs share: the papers' settings of each stage, models, meshes and shapes.
 
-The files simulator_{midtrain,thoughts,grpo}_{4b,9b}.py and agent_csd_{4b,9b}.py choose from here.
-A figure marked [paper] is the published one (arXiv 2610.09484); the others are ours, chosen so that
-the shapes are plausible on 16 chips of v5p, and measured by nobody yet.
+The files simulator_{midtrain,thoughts,grpo}_{4b,9b}.py and agent_csd_{4b,9b}.py are each one of
+these, by its name. A figure marked [paper] is the published one (arXiv 2610.09484); the others are
+ours, chosen so that the shapes are plausible on 16 chips of v5p, and measured by nobody yet.
 
 `mimesis train` does not run them: no trainer spans devices or reads `kind: large` yet. They say
 what is to be planned and run, in the fields that the parts have (every section of a part freezes
@@ -75,40 +75,62 @@ def agent() -> dict:
     return grpo(steps=300, goals=16, stream=1000, **own)
 
 
-def get_config() -> ConfigDict:
-    """Everything by section; the eight files take what they need."""
-    config = ConfigDict()
-    config.seed = 0
-    config.trained = ConfigDict({name: model(*which) for name, which in MODELS.items()})
-    config.frozen = ConfigDict({name: frozen(*which) for name, which in MODELS.items()})
-    config.mesh = ConfigDict({"preset": "fsdp", "data": 1, "fsdp": 16, "tensor": 1})
-    config.micro_batches = 2
-    # Rows are of all devices together: a multiple of data x fsdp.
-    config.long_rows = ConfigDict(
-        {"rows": 16, "length": 16384, "chunk": 64, "learned": 6144, "slots": 1}
-    )
-    config.episode_rows = ConfigDict(
-        {"rows": 16, "length": 8192, "chunk": 64, "learned": 4096, "slots": 2}
-    )
+# Rows are of all devices together: a multiple of data x fsdp.
+LONG_ROWS = {"rows": 16, "length": 16384, "chunk": 64, "learned": 6144, "slots": 1}
+EPISODE_ROWS = {"rows": 16, "length": 8192, "chunk": 64, "learned": 4096, "slots": 2}
+MESH = {"preset": "fsdp", "data": 1, "fsdp": 16, "tensor": 1}
+CONVERSATIONS = {
+    "source": "wildchat", "paths": ("data/wildchat",), "split": "train", "held_out": 2000,
+    "validation": 500, "max_bad_share": 0.01, "epochs": 1,
+}  # fmt: skip
+ANNOTATED = {
+    "source": "thoughttrace", "paths": ("data/thoughttrace",), "split": "train",
+    "held_out": 200, "validation": 100, "max_bad_share": 0.01, "epochs": 3,
+}  # fmt: skip
+PLAYED = {  # what a stage that plays has besides its models
     # Slots and rows of one process: each decodes on its own devices.
-    config.engine = ConfigDict(
-        {"slots": 32, "length": 8192, "block": 16, "buckets": (64, 256, 1024, 4096), "rows": (8,)}
+    "engine": {
+        "slots": 32, "length": 8192, "block": 16, "buckets": (64, 256, 1024, 4096), "rows": (8,)
+    },
+    # min_think 4 [paper]
+    "user_seat": {"thinking": "sample", "temperature": 1.0, "limit": 512, "min_think": 4},
+    "agent_seat": {"thinking": "sample", "temperature": 1.0, "limit": 1024},
+    "turns": 16,  # of a gym
+    "shape": EPISODE_ROWS,
+}  # fmt: skip
+
+
+def stages(size: str) -> dict[str, dict]:
+    """The sections of the four runs of a size, "4b" or "9b", each begun from the one before it."""
+    user, served = MODELS[f"simulator_{size}"], MODELS[f"agent_{size}"]
+    begun = lambda stage: f"runs/{stage}_{size}"
+    return {
+        "simulator_midtrain": {
+            "start": "", "model": model(*user), "data": CONVERSATIONS, "shape": LONG_ROWS,
+            "simulator_midtrain": midtrain(),
+        },
+        "simulator_thoughts": {
+            "start": begun("simulator_midtrain"), "model": model(*user), "data": ANNOTATED,
+            "shape": LONG_ROWS, "simulator_thoughts": thoughts(),
+        },
+        "simulator_grpo": {
+            "start": begun("simulator_thoughts"), "model": model(*user),
+            "opposite": frozen(*served), **PLAYED, "simulator_grpo": behaviours(),
+        },
+        "agent_csd": {
+            "start": begun("simulator_grpo"), "model": model(*served),
+            "opposite": frozen(*user), **PLAYED, "agent_csd": agent(),
+        },
+    }  # fmt: skip
+
+
+def get_config() -> ConfigDict:
+    """The eight runs by the names of their files."""
+    common = {"kind": "large", "seed": 0, "mesh": MESH, "micro_batches": 2}
+    return ConfigDict(
+        {
+            f"{stage}_{size}": {**common, "stage": stage, **sections}
+            for size in ("4b", "9b")
+            for stage, sections in stages(size).items()
+        }
     )
-    config.user_seat = ConfigDict(
-        {"thinking": "sample", "temperature": 1.0, "limit": 512, "min_think": 4}  # 4 [paper]
-    )
-    config.agent_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 1024})
-    config.conversations = ConfigDict(
-        {"source": "wildchat", "paths": ("data/wildchat",), "split": "train", "held_out": 2000,
-         "validation": 500, "max_bad_share": 0.01, "epochs": 1}
-    )  # fmt: skip
-    config.annotated = ConfigDict(
-        {"source": "thoughttrace", "paths": ("data/thoughttrace",), "split": "train",
-         "held_out": 200, "validation": 100, "max_bad_share": 0.01, "epochs": 3}
-    )  # fmt: skip
-    config.turns = 16  # of a gym
-    config.simulator_midtrain = ConfigDict(midtrain())
-    config.simulator_thoughts = ConfigDict(thoughts())
-    config.simulator_grpo = ConfigDict(behaviours())
-    config.agent_csd = ConfigDict(agent())
-    return config

@@ -18,23 +18,6 @@ from mimesis_jax import config
 
 
 def get_config() -> ConfigDict:
-    """Sections of large.py; any value can be set with --config.KEY=VALUE."""
-    base = config.read(Path(__file__).with_name("large.py"))
-    return ConfigDict(
-        {
-            "kind": "large",
-            "stage": "simulator_grpo",
-            "seed": base.seed,
-            "start": "runs/simulator_thoughts_4b",
-            "model": base.trained.simulator_4b,
-            "opposite": base.frozen.agent_4b,
-            "mesh": base.mesh,
-            "micro_batches": base.micro_batches,
-            "shape": base.episode_rows,
-            "engine": base.engine,
-            "user_seat": base.user_seat,
-            "agent_seat": base.agent_seat,
-            "turns": base.turns,
-            "simulator_grpo": base.simulator_grpo,
-        }
-    )
+    """The run of this name in large.py; any value can be set with --config.KEY=VALUE."""
+    here = Path(__file__)
+    return config.read(here.with_name("large.py"))[here.stem]

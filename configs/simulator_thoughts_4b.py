@@ -18,19 +18,6 @@ from mimesis_jax import config
 
 
 def get_config() -> ConfigDict:
-    """Sections of large.py; any value can be set with --config.KEY=VALUE."""
-    base = config.read(Path(__file__).with_name("large.py"))
-    return ConfigDict(
-        {
-            "kind": "large",
-            "stage": "simulator_thoughts",
-            "seed": base.seed,
-            "start": "runs/simulator_midtrain_4b",
-            "model": base.trained.simulator_4b,
-            "mesh": base.mesh,
-            "micro_batches": base.micro_batches,
-            "data": base.annotated,
-            "shape": base.long_rows,
-            "simulator_thoughts": base.simulator_thoughts,
-        }
-    )
+    """The run of this name in large.py; any value can be set with --config.KEY=VALUE."""
+    here = Path(__file__)
+    return config.read(here.with_name("large.py"))[here.stem]
