@@ -64,17 +64,7 @@ everywhere() { # VERB WORDS...: worker.sh on every worker, or the end with a rea
 # --- verbs ----------------------------------------------------------------------------------------
 
 do_copy() {
-    local folder tarball code=0
-    folder=$(mktemp -d)
-    tarball=$folder/mimesis-${SET[name]}.tar.gz
-    if dry; then show tar -czf "$tarball" "(the files that git tracks, and their hashes)"; else archive "$tarball"; fi
-    push "$tarball" || code=$?
-    if [ "$code" -eq 0 ] && [ -n "${SET[env-file]}" ]; then
-        install -m 600 "${SET[env-file]}" "$folder/mimesis-${SET[name]}.env"
-        push "$folder/mimesis-${SET[name]}.env" || code=$?
-    fi
-    rm -rf "$folder"
-    [ "$code" -eq 0 ] || die 1 "copying failed with $code"
+    hand_over push
     gather "rm -rf $(base)/new && mkdir -p $(base)/new && tar -xzf mimesis-${SET[name]}.tar.gz -C $(base)/new && bash $(base)/new/launch/worker.sh place" ||
         die "$?" "placing the code did not succeed on every worker, see above"
 }
@@ -91,7 +81,7 @@ do_check() { # before training: nobody missing, everybody the same
 }
 
 do_run() {
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "run needs a command: $SELF run ... -- mimesis train --config ..."
+    needs_command run a
     do_check
     everywhere start "${COMMAND[@]}"
     say "started on $(workers) workers; next: launch/$SELF tail or join$(same_settings)"
@@ -209,7 +199,7 @@ do_join() {
 }
 
 do_up() { # everything up to the running command
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "up needs a command: $SELF up ... -- mimesis train --config ..."
+    needs_command up a
     do_create
     do_wait
     do_copy
@@ -233,7 +223,7 @@ lasting_out() { # what a preempted machine wrote to its own disk is gone with it
 
 do_resume() { # the command, to its end, through as many preemptions as --attempts allows
     local code
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "resume needs the command: $SELF resume ... -- mimesis train --config ..."
+    needs_command resume the
     lasting_out
     while :; do
         revive

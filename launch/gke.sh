@@ -182,7 +182,7 @@ do_check() {
 }
 
 do_run() {
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "run needs a command: $SELF run ... -- mimesis train --config ..."
+    needs_command run a
     if [ -n "$(k_query "" get jobset "${SET[name]}" --ignore-not-found -o name)" ]; then
         die 2 "the JobSet ${SET[name]} is there already: join waits for it, stop removes it"
     fi
@@ -229,27 +229,23 @@ do_join() {
 }
 
 do_up() {
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "up needs a command: $SELF up ... -- mimesis train --config ..."
+    needs_command up a
     do_wait
     do_copy
     do_install
     do_run
 }
 
+afresh() { # a JobSet whose pods were taken away is made anew
+    do_stop
+    do_wait
+    do_run
+}
+
 do_resume() {
-    local attempt=0 code
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "resume needs the command: $SELF resume ... -- mimesis train --config ..."
+    needs_command resume the
     if [ -z "$(k_query "" get jobset "${SET[name]}" --ignore-not-found -o name)" ]; then do_up; fi
-    while :; do
-        code=0
-        ended || code=$?
-        [ "$code" -eq "$GONE" ] || return "$code"
-        attempt=$((attempt + 1))
-        [ "$attempt" -le "${SET[attempts]}" ] || die "$GONE" "taken away ${SET[attempts]} times: raise --attempts to go on"
-        do_stop
-        do_wait
-        do_run
-    done
+    resume_job afresh
 }
 
 do_stop() {

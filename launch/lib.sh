@@ -196,6 +196,22 @@ needs_tool() { # NAME WHERE
     dry || command -v "$1" >/dev/null || die 2 "$1 is not on the path: $2"
 }
 
+needs_command() { # VERB ARTICLE
+    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "$1 needs $2 command: $SELF $1 ... -- mimesis train --config ..."
+}
+
+resume_job() { # AGAIN: to the end of a job that `ended` waits for; AGAIN hands it in when it was taken away
+    local attempt=0 code
+    while :; do
+        code=0
+        ended || code=$?
+        [ "$code" -eq "$GONE" ] || return "$code"
+        attempt=$((attempt + 1))
+        [ "$attempt" -le "${SET[attempts]}" ] || die "$GONE" "taken away ${SET[attempts]} times: raise --attempts to go on"
+        "$1"
+    done
+}
+
 watch_failure() { # WHAT: from now on a failure says that WHAT goes on costing, and asks about it
     WHAT=$1
     trap after_failure EXIT
@@ -244,4 +260,18 @@ archive() { # PATH: the working tree's tracked files, with a list of their hashe
         "revision $(git -C "$ROOT" rev-parse --short HEAD)$(git -C "$ROOT" diff --quiet HEAD || echo ' and changes')," \
         "hash $(sha256sum <"$files/.launch-files" | cut -c1-12)"
     rm -rf "$files"
+}
+
+hand_over() { # PUSH: the code, and the secrets' file where there is one, by PUSH PATH
+    local folder tarball code=0
+    folder=$(mktemp -d)
+    tarball=$folder/mimesis-${SET[name]}.tar.gz
+    if dry; then show tar -czf "$tarball" "(the files that git tracks, and their hashes)"; else archive "$tarball"; fi
+    "$1" "$tarball" || code=$?
+    if [ "$code" -eq 0 ] && [ -n "${SET[env-file]}" ]; then
+        install -m 600 "${SET[env-file]}" "$folder/mimesis-${SET[name]}.env"
+        "$1" "$folder/mimesis-${SET[name]}.env" || code=$?
+    fi
+    rm -rf "$folder"
+    [ "$code" -eq 0 ] || die 1 "copying failed with $code"
 }

@@ -67,17 +67,7 @@ JOB
 }
 
 do_copy() {
-    local folder tarball code=0
-    folder=$(mktemp -d)
-    tarball=$folder/mimesis-${SET[name]}.tar.gz
-    if dry; then show tar -czf "$tarball" "(the files that git tracks, and their hashes)"; else archive "$tarball"; fi
-    to_login "$tarball" || code=$?
-    if [ "$code" -eq 0 ] && [ -n "${SET[env-file]}" ]; then
-        install -m 600 "${SET[env-file]}" "$folder/mimesis-${SET[name]}.env"
-        to_login "$folder/mimesis-${SET[name]}.env" || code=$?
-    fi
-    rm -rf "$folder"
-    [ "$code" -eq 0 ] || die 1 "copying failed with $code"
+    hand_over to_login
     at_login "rm -rf $(base)/new && mkdir -p $(base)/new $(base)/log $(base)/state && tar -xzf ~/mimesis-${SET[name]}.tar.gz -C $(base)/new && bash $(base)/new/launch/worker.sh place" >&2 ||
         die 1 "placing the code failed, see above"
 }
@@ -90,7 +80,7 @@ do_check() {
 }
 
 do_run() {
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "run needs a command: $SELF run ... -- mimesis train --config ..."
+    needs_command run a
     local file id
     dry || ! busy || die 2 "job $(job_id) of ${SET[name]} is $(job_state) still: stop it first"
     file=$(mktemp -d)/mimesis-${SET[name]}.job
@@ -178,24 +168,16 @@ do_join() {
 }
 
 do_up() {
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "up needs a command: $SELF up ... -- mimesis train --config ..."
+    needs_command up a
     do_copy
     do_install
     do_run
 }
 
 do_resume() {
-    local attempt=0 code
-    [ "${#COMMAND[@]}" -gt 0 ] || die 2 "resume needs the command: $SELF resume ... -- mimesis train --config ..."
+    needs_command resume the
     if dry || ! busy; then do_up; else say "job $(job_id) is there already: going on with it"; fi
-    while :; do
-        code=0
-        ended || code=$?
-        [ "$code" -eq "$GONE" ] || return "$code"
-        attempt=$((attempt + 1))
-        [ "$attempt" -le "${SET[attempts]}" ] || die "$GONE" "taken away ${SET[attempts]} times: raise --attempts to go on"
-        do_run
-    done
+    resume_job do_run
 }
 
 do_stop() {
