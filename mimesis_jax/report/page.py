@@ -11,6 +11,7 @@ from mimesis_jax.report import (
     curves,
     dialogues,
     folder,
+    goodput,
     mechanism,
     numbers,
     provenance,
@@ -41,6 +42,7 @@ def sections(run: folder.Folder) -> dict[str, Any]:
     found = agents.agents(summary)
     # Reading the episodes adds their fault, so it comes before the faults are handed over.
     chosen, count = dialogues.choose(run.episodes())
+    spent = goodput.measure(run.events)
     return {
         "style": sheet.style("style.css"),
         "name": run.path.resolve().name,
@@ -65,6 +67,8 @@ def sections(run: folder.Folder) -> dict[str, Any]:
         "shots": [dialogues.shot(episode) for episode in chosen],
         "episodes": count,
         "phases": provenance.phases(summary),
+        "goodput": goodput.tracks(spent),
+        "goodput_said": goodput.sentence(spent),
         "origin": provenance.origin(run),
         "config": provenance.config(run),
         "events": provenance.events(run),
