@@ -30,9 +30,24 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
+from mimesis_jax import config as configs
 from mimesis_jax.runs import disk
 
 Tree = Any  # a pytree of arrays and numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """keep: how many of the newest checkpoints stay. every: steps whose multiples stay for good (0:
+    no such). folder: where they are kept, a path or gs://BUCKET/FOLDER ("": in the run folder)."""
+
+    keep: int = 2
+    every: int = 0
+    folder: str = ""
+
+    def __post_init__(self):
+        configs.at_least(self, 1, "keep")
+        configs.at_least(self, 0, "every")
 
 
 @dataclasses.dataclass(frozen=True)

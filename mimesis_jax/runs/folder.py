@@ -7,6 +7,7 @@
     OUT/events.jsonl    what the time went to: {"event", "time", "seconds", ...}
     OUT/episodes.jsonl  dialogues, public and private lanes apart (runs/episodes.py)
     OUT/phases.json     phases begun and finished, so that a restart goes on with the next one
+    OUT/checkpoints     of each phase, unless the configuration (`checkpoints.folder`) says where
 
 A restart repeats the steps after its checkpoint, so their lines are cut off first (`begin`):
 metrics.jsonl and episodes.jsonl have no gap and no double line. events.jsonl is never cut, because
@@ -16,6 +17,7 @@ lost work is time too.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +28,14 @@ import tensorboardX
 
 from mimesis_jax import config as configs
 from mimesis_jax import types
-from mimesis_jax.runs import disk, episodes, lock, versions
+from mimesis_jax.runs import checkpoint, disk, episodes, lock, versions
 
 EVENTS = (
-    "start", "restart", "compile", "data", "rollout", "score", "update", "save", "evaluate", "stop",
+    "start", "restart", "compile", "data", "rollout", "score", "update", "save", "evaluate",
+    "spoilt", "stop",
 )  # fmt: skip
+# What a restart may change: where a run computes and keeps things, and when it gives up.
+FREE = ("checkpoints", "mesh", "*.optimizer.explode", "*.optimizer.patience")
 LOGS = ("metrics", "episodes")  # those that a restart cuts back
 
 
@@ -48,7 +53,8 @@ class Run:
     path: the folder, made when missing; one that holds a run is continued (`restarted`).
     config: ConfigDict or mapping, kept in config.json.
     seed, hashes: recorded in versions.json (hashes: name -> content hash, see `hash`).
-    may_change: dotted prefixes of the configuration that may differ on a restart ("mesh").
+    may_change: keys of the configuration that may differ on a restart, beside FREE: names of
+      sections or dotted patterns ("engine", "*.optimizer.lr").
     Raises RunError, before anything is written, when the path is not a folder, is read-only, is in
     use by another process, or holds a run with another configuration.
     """
@@ -63,6 +69,9 @@ class Run:
         may_change: Sequence[str] = (),
     ):
         self.path = Path(path)
+        self._since_opened = time.monotonic()
+        section = configs.plain(config).get("checkpoints") or {}
+        self.checkpoints = configs.freeze(checkpoint.Config, section, "config.checkpoints")
         _check_writable(self.path)
         _check_config(self.path, config, may_change)
         try:
@@ -116,13 +125,20 @@ class Run:
                 self._boards[phase].add_scalar(name, value, step)
 
     def event(self, event: str, seconds: float, **more: Any) -> None:
-        """Records what some seconds went to; `event` is one of EVENTS."""
+        """Records what some seconds went to; `event` is one of EVENTS.
+
+        `time` is the machine's clock, which may jump; `up`, the seconds since this process opened
+        the run, does not.
+        """
         if event not in EVENTS:
             close = configs.nearest(event, EVENTS)
             raise disk.RunError(f"event {event!r} is not one of {', '.join(EVENTS)}: use {close}?")
         self._logs["events"].append(
-            {"event": event, "time": time.time(), "seconds": seconds} | more
+            {"event": event, "time": time.time(), "up": self._up(), "seconds": seconds} | more
         )
+
+    def _up(self) -> float:
+        return round(time.monotonic() - self._since_opened, 6)
 
     @contextlib.contextmanager
     def timed(self, event: str, **more: Any) -> Iterator[None]:
@@ -159,6 +175,35 @@ class Run:
                 "changed; restore it or start in a new folder"
             )
         disk.write(self.path / "versions.json", self._versions)
+
+    def hashes(self) -> dict[str, str]:
+        """Name -> content hash of what this run has recorded, and of each finished phase's result.
+
+        Kept with every checkpoint and compared when it is restored: see `check_hashes`.
+        """
+        ended = {name: (state.get("done") or {}) for name, state in self._phases.items()}
+        made = {name: done["hash"] for name, done in ended.items() if "hash" in done}
+        return made | self._versions["hashes"]
+
+    def check_hashes(self, kept: Mapping[str, str]) -> None:
+        """Raises RunError when a checkpoint was made beside other frozen models than these."""
+        here = self.hashes()
+        for name in sorted(kept.keys() & here.keys()):
+            if kept[name] != here[name]:
+                raise disk.RunError(
+                    f"the checkpoint was made with {name} {kept[name][:12]}..., {self.path} has "
+                    f"{here[name][:12]}...: restore the models it was made with, or start in a new "
+                    "folder"
+                )
+
+    def store(self, name: str) -> checkpoint.Store:
+        """The checkpoints of a phase, where and as many as the configuration's `checkpoints` says.
+
+        Raises RunError when they cannot be written there.
+        """
+        chosen = self.checkpoints
+        inside = chosen.folder.rstrip("/") or str(self.path / "checkpoints")
+        return checkpoint.Store(f"{inside}/{name}", keep=chosen.keep, every=chosen.every or None)
 
     # --- phases and restarts ------------------------------------------------------------------
 
@@ -263,15 +308,17 @@ def _check_config(path: Path, config: Any, may_change: Sequence[str]) -> None:
     if kept is None:
         configs.plain(config)  # what cannot be written is found before the folder is made
         return
-    free = tuple(may_change)
-    changed = [
-        line
-        for line in configs.changes(kept, config)
-        if not any(line.startswith((f"{prefix}.", f"{prefix}:")) for prefix in free)
-    ]
+    changed = [line for line in configs.changes(kept, config) if not _free(line, may_change)]
     if changed:
         shown = "; ".join(changed[:5]) + (f"; and {len(changed) - 5} more" * (len(changed) > 5))
         raise disk.RunError(
             f"{path} holds a run with another configuration ({shown}): give the same configuration "
             "to go on with it, or another --out to start anew"
         )
+
+
+def _free(line: str, may_change: Sequence[str]) -> bool:
+    """Whether a line of `config.changes` is about a key that may change."""
+    key = line.partition(":")[0]
+    wanted = (*FREE, *may_change)
+    return any(fnmatch.fnmatchcase(key, form) for name in wanted for form in (name, f"{name}.*"))
