@@ -6,6 +6,7 @@ pure functions of this file (and of heads and cache).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from mimesis_jax import types
-from mimesis_jax.models import attention, context, deltanet, norms, weights
+from mimesis_jax.models import attention, context, deltanet, norms, parallel, weights
 from mimesis_jax.models import spec as specs
+from mimesis_jax.sharding.layout import Layout
 
 Params = dict[str, Any]
 Remat = Literal["none", "full", "dots"]
@@ -24,11 +26,44 @@ POLICIES = {  # what a period keeps for the backward pass; None: its input only
     # Products with weights. Those of attention and the delta rule have batch axes: made again.
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute:
+    """How a forward and its gradient are computed; what they give does not depend on it.
+
+    remat: what the backward pass makes again, see `hidden`. layout: over which devices, and where
+    everything lies; None: on one.
+    """
+
+    remat: Remat = "none"
+    layout: Layout | None = None
+
+    def __post_init__(self):
+        _check_remat(self.remat)
+
+    def place(self, batch: Any) -> Any:
+        """Host arrays [B, ...] where the computation takes them."""
+        return batch if self.layout is None else self.layout.place(batch)
+
+    def whole(self, value: Any) -> Any:
+        """Traced arrays that every device, and every process, shall have all of."""
+        if self.layout is None:
+            return value
+        return jax.lax.with_sharding_constraint(value, self.layout.whole)
+
+
+def _check_remat(remat: str) -> None:
+    if remat not in ("none", *POLICIES):
+        raise ValueError(f"remat {remat!r} is unknown: use 'none', 'full' or 'dots'")
+
+
+ALONE = Compute()
 MIXERS = {"linear": deltanet.DeltaNet, "full": attention.Attention}
 
 
 def _norm(spec: specs.Spec) -> weights.Weight:
-    return weights.Weight((spec.width,), ("width",), "zeros" if spec.norm == "one_plus" else "ones")
+    return weights.Weight((spec.width,), ("norm",), "zeros" if spec.norm == "one_plus" else "ones")
 
 
 class Mlp(weights.Holder):
@@ -64,10 +99,12 @@ class Layer(weights.Holder):
     def enter(self, x: jax.Array) -> jax.Array:
         return norms.rms(x, self.norm_in[...], kind=self.spec.norm, eps=self.spec.eps)
 
-    def leave(self, x: jax.Array, mixed: jax.Array) -> jax.Array:
-        x = x + mixed
+    def leave(
+        self, x: jax.Array, mixed: jax.Array, device: parallel.Device = parallel.ALONE
+    ) -> jax.Array:
+        x = x + device.total(mixed)
         post = norms.rms(x, self.norm_post[...], kind=self.spec.norm, eps=self.spec.eps)
-        return x + self.mlp(post)
+        return x + device.total(self.mlp(post))
 
 
 class Period(nnx.Module):
@@ -81,9 +118,11 @@ class Period(nnx.Module):
     def layers(self) -> list[Layer]:
         return [getattr(self, name) for name in self.names]
 
-    def __call__(self, x: jax.Array, trees: context.Trees) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, trees: context.Trees, device: parallel.Device = parallel.ALONE
+    ) -> jax.Array:
         for layer in self.layers():
-            x = layer.leave(x, layer.mixer(layer.enter(x), trees))
+            x = layer.leave(x, layer.mixer(layer.enter(x), trees), device)
         return x
 
 
@@ -112,17 +151,22 @@ class Decoder(nnx.Module):
         graph, stack = nnx.split(self.periods)
         return nnx.merge(graph, jax.tree.map(lambda leaf: leaf[index], stack))
 
-    def __call__(self, forest: types.Forest, remat: Remat) -> jax.Array:
+    def __call__(
+        self, forest: types.Forest, remat: Remat, device: parallel.Device | None = None
+    ) -> jax.Array:
+        device = device or dataclasses.replace(parallel.ALONE, dtype=self.spec.dtype)
         trees = context.trees(self.spec, forest)
         graph, stack = nnx.split(self.periods)
 
         def body(x, part):
-            return nnx.merge(graph, part)(x, trees), None
+            own = nnx.State(device.open(part))
+            return nnx.merge(graph, own)(x, trees, device), None
 
         if remat != "none":
             # prevent_cse is only needed outside scans; inside it would block useful fusion.
             body = jax.checkpoint(body, prevent_cse=False, policy=POLICIES[remat])
-        x, _ = jax.lax.scan(body, self.lookup(forest.tokens.reshape(-1)), stack)
+        x = device.lookup(self.embed[...], forest.tokens.reshape(-1))
+        x, _ = jax.lax.scan(body, x, nnx.to_pure_dict(stack))
         return self.normed(x).reshape(*forest.tokens.shape, -1)
 
 
@@ -180,7 +224,12 @@ def module(spec: specs.Spec, params: Params) -> Decoder:
 
 
 def hidden(
-    spec: specs.Spec, params: Params, forest: types.Forest, *, remat: Remat | bool = "none"
+    spec: specs.Spec,
+    params: Params,
+    forest: types.Forest,
+    *,
+    remat: Remat | bool = "none",
+    layout: Layout | None = None,
 ) -> jax.Array:
     """Hidden states [B, T, D] after the final norm, in spec.dtype; padding holds finite noise.
 
@@ -189,13 +238,13 @@ def hidden(
     are kept; "full": everything, only each period's input is kept; "dots": all but the products
     with weights, which are kept (between the two in memory and in time). False and True are "none"
     and "full".
+    layout: params and forest lie on its mesh as it says, and so does the result (by rows).
 
-    Raises ValueError when the forest's chunk is not a power of two that divides T, and for a remat
-    that is none of these.
+    Raises ValueError when the forest's chunk is not a power of two that divides T, for a remat
+    that is none of these, and when sizes cannot be split as the layout says.
     """
     policy: Remat = remat if isinstance(remat, str) else "full" if remat else "none"
-    if policy not in ("none", *POLICIES):
-        raise ValueError(f"remat {remat!r} is unknown: use 'none', 'full' or 'dots'")
+    _check_remat(policy)
     length, chunks = forest.tokens.shape[1], forest.load.shape[1]
     size = length // chunks
     if size * chunks != length or size & (size - 1):
@@ -203,4 +252,10 @@ def hidden(
             f"rows of {length} tokens in {chunks} chunks: the chunk must be a power of two "
             "that divides the row (8, 16, 32 or 64)"
         )
-    return module(spec, params)(forest, policy)
+    if layout is None:
+        return module(spec, params)(forest, policy)
+    layout.check_rows(forest.tokens.shape[0])
+    lies = layout.specs(axes(spec), abstract(spec))
+    own, device = parallel.local(spec, layout), parallel.device(spec, layout, lies)
+    body = lambda params, forest: module(own, params)(forest, policy, device)
+    return parallel.run(layout, lies, body, params, forest)

@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 from mimesis_jax.models import decoder, vocabulary
 from mimesis_jax.models import spec as specs
+from mimesis_jax.sharding.layout import ROWS as BATCH
+from mimesis_jax.sharding.layout import Layout
 
 CELLS = 1 << 24  # logits that a reading may keep for its gradient, 64 MiB in fp32
 BLOCK = 1 << 23  # logits that are worked on at once where there are more: they fit a large cache
@@ -26,11 +28,14 @@ class Shard:
     vocab: axis that the head's rows are split over (None: every device has all of them).
     rows: axes that B is split over. Each device then walks its own tokens and its own rows of the
     matrix; a few numbers a token are exchanged, logits never.
+    width: one of `rows` that the matrix's width is stored split over: it is gathered once before
+    the walk, and its gradient is summed up and scattered once after it.
     """
 
     mesh: jax.sharding.Mesh
     vocab: str | None = None
     rows: tuple[str, ...] = ()
+    width: str | None = None
 
     def __post_init__(self):
         for name in (*self.rows, *([self.vocab] if self.vocab else [])):
@@ -45,6 +50,17 @@ class Shard:
             )
         if self.vocab in self.rows:
             raise ValueError(f"axis {self.vocab!r} cannot hold both the vocabulary and the rows")
+        if self.width is not None and self.width not in self.rows:
+            raise ValueError(f"width {self.width!r} must be one of the rows' axes {self.rows}")
+
+
+def shard(layout: Layout | None) -> Shard | None:
+    """Where the head is computed under a layout; None on one device."""
+    if layout is None:
+        return None
+    rules, more = layout.rules(), lambda axis: axis is not None and layout.size(axis) > 1
+    vocab, width = rules["vocab"], rules["width"]
+    return Shard(layout.mesh, vocab if more(vocab) else None, BATCH, width if more(width) else None)
 
 
 def _matrix(params: decoder.Params) -> jax.Array:
@@ -74,7 +90,8 @@ class Plan:
         """`body` on each device's part; into and out are specs made of TOKENS, ROWS and P()."""
         if self.shard is None:
             return body
-        place = {TOKENS: P(self.shard.rows or None), ROWS: P(self.shard.vocab), ALL: P()}
+        lies = P(self.shard.vocab, self.shard.width)
+        place = {TOKENS: P(self.shard.rows or None), ROWS: lies, ALL: P()}
         at = lambda tree: jax.tree.map(lambda name: place[name], tree)
         return jax.shard_map(
             body, mesh=self.shard.mesh, in_specs=at(into), out_specs=at(out), check_vma=False
@@ -84,6 +101,20 @@ class Plan:
         """The sum over the devices that have other tokens."""
         rows = () if self.shard is None else self.shard.rows
         return jax.lax.psum(value, rows) if rows else value
+
+    def gathered(self, matrix: jax.Array, dtype) -> jax.Array:
+        """The matrix with its whole width, in the dtype of the products."""
+        if self.shard is None or self.shard.width is None:
+            return matrix
+        return jax.lax.all_gather(matrix.astype(dtype), self.shard.width, axis=1, tiled=True)
+
+    def scattered(self, gradient: jax.Array) -> jax.Array:
+        """This device's part [V / vocab, D / width] of the sum of all devices' gradients."""
+        if self.shard is None or self.shard.width is None:
+            return self.summed(gradient)
+        others = tuple(name for name in self.shard.rows if name != self.shard.width)
+        part = jax.lax.psum_scatter(gradient, self.shard.width, scatter_dimension=1, tiled=True)
+        return jax.lax.psum(part, others) if others else part
 
 
 FIXED = ("norm", "top_logp", "top_ids")  # no gradient runs through these
@@ -95,9 +126,14 @@ def _plan(spec: specs.Spec, batch: int, shard: Shard | None, top: int = 0) -> Pl
     if shard is not None:
         axis, size = shard.vocab, 1
         parts = 1 if axis is None else shard.mesh.shape[axis]
+        wide = 1 if shard.width is None else shard.mesh.shape[shard.width]
         for name in shard.rows:
             size *= shard.mesh.shape[name]
-        for what, number, over in (("vocabulary", spec.vocab, parts), ("batch", batch, size)):
+        for what, number, over in (
+            ("vocabulary", spec.vocab, parts),
+            ("batch", batch, size),
+            ("width", spec.width, wide),
+        ):
             if number % over:
                 raise ValueError(
                     f"a {what} of {number} cannot be split over {over} devices: "
@@ -123,7 +159,9 @@ def _whole_read(plan: Plan, matrix, h, target, temperature) -> vocabulary.Readin
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _read(plan: Plan, matrix, h, target, temperature) -> vocabulary.Reading:
-    body = lambda *args: vocabulary.read(plan.walk, *args)
+    body = lambda matrix, h, *args: vocabulary.read(
+        plan.walk, plan.gathered(matrix, h.dtype), h, *args
+    )
     specs_of: Any = [TOKENS] * 5
     out = vocabulary.Reading(*specs_of)
     return plan.over(body, (ROWS, TOKENS, TOKENS, ALL), out)(matrix, h, target, temperature)
@@ -137,9 +175,9 @@ def _read_fwd(plan, matrix, h, target, temperature):
 def _read_bwd(plan, saved, cotangent):
     matrix, h, target, temperature, reading = saved
 
-    def body(*args):
-        dmatrix, dh = vocabulary.pull(plan.walk, *args)
-        return plan.summed(dmatrix), dh
+    def body(matrix, h, *args):
+        dmatrix, dh = vocabulary.pull(plan.walk, plan.gathered(matrix, h.dtype), h, *args)
+        return plan.scattered(dmatrix), dh
 
     few = dataclasses.replace(reading, top_logp=None, top_ids=None)
     lies = (ROWS, TOKENS, TOKENS, ALL, jax.tree.map(lambda _: TOKENS, few), TOKENS, TOKENS)
@@ -159,8 +197,9 @@ def _cast(matrix, h, temperature, dmatrix, dh):
 _read.defvjp(_read_fwd, _read_bwd)
 
 
-def _flat(hidden, source, target):
-    rows = jnp.take_along_axis(hidden, source[..., None], axis=1)
+def _flat(plan: Plan, hidden, source, target):
+    pick = lambda hidden, source: jnp.take_along_axis(hidden, source[..., None], axis=1)
+    rows = plan.over(pick, (TOKENS, TOKENS), TOKENS)(hidden, source)
     return rows.reshape(-1, rows.shape[-1]), target.reshape(-1)
 
 
@@ -189,7 +228,7 @@ def read(
     if not 0 <= top <= spec.vocab_real:
         raise ValueError(f"top {top} of {spec.vocab_real} ids: ask for 0 to {spec.vocab_real}")
     plan = _plan(spec, len(hidden), shard, top)
-    flat, goal = _flat(hidden, source, target)
+    flat, goal = _flat(plan, hidden, source, target)
     small = shard is None and source.size * spec.vocab <= CELLS
     make = _whole_read if small else _read
     temperature = jnp.asarray(temperature, jnp.float32)
@@ -230,12 +269,13 @@ def _learn(plan: Plan, objective: Objective, matrix, h, target, temperature, col
 
 
 def _learn_fwd(plan, objective, matrix, h, target, temperature, columns, knobs):
-    def body(*args):
+    def body(matrix, h, *args):
+        whole = plan.gathered(matrix, h.dtype)
         total, sums, logp, entropy, dmatrix, dh = vocabulary.learn(
-            plan.walk, HELD, objective, *args
+            plan.walk, HELD, objective, whole, h, *args
         )
-        total, sums, dmatrix = plan.summed((total, sums, dmatrix))
-        return total, sums, logp, entropy, dmatrix, dh
+        total, sums = plan.summed((total, sums))
+        return total, sums, logp, entropy, plan.scattered(dmatrix), dh
 
     lies = (ROWS, TOKENS, TOKENS, ALL, jax.tree.map(lambda _: TOKENS, columns))
     shapes = jax.eval_shape(objective, h[:, 0], h[:, 0], columns, knobs)
@@ -284,7 +324,7 @@ def learn(
     """
     temperature = jnp.asarray(temperature, jnp.float32)
     plan = _plan(spec, len(hidden), shard)
-    flat, goal = _flat(hidden, source, target)
+    flat, goal = _flat(plan, hidden, source, target)
     columns = jax.tree.map(lambda x: x.reshape(source.size, *x.shape[2:]), columns)
     fixed = jax.lax.stop_gradient
     if shard is None and source.size * spec.vocab <= CELLS:

@@ -13,14 +13,19 @@ from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder, heads
 
 
-@functools.partial(jax.jit, static_argnames="spec")
-def forward(spec, params, forest: types.Forest, temperature) -> jax.Array:
-    """Log-prob [B, M] of each learned token of one micro-batch, at that temperature."""
-    hidden = decoder.hidden(spec, params, forest)
+@functools.partial(jax.jit, static_argnames=("spec", "compute"))
+def forward(spec, params, forest: types.Forest, temperature,
+            compute: decoder.Compute = decoder.ALONE) -> jax.Array:  # fmt: skip
+    """Log-prob [B, M] of each learned token of one micro-batch, at that temperature.
+
+    Over several devices every one of them, and every process, gets the whole of it.
+    """
+    hidden = decoder.hidden(spec, params, forest, layout=compute.layout)
     logp, _ = heads.score(
-        spec, params, hidden, forest.source, forest.target, temperature=temperature
-    )
-    return logp
+        spec, params, hidden, forest.source, forest.target, temperature=temperature,
+        shard=heads.shard(compute.layout),
+    )  # fmt: skip
+    return compute.whole(logp)
 
 
 def score(
@@ -31,6 +36,7 @@ def score(
     *,
     temperature: float = 1.0,
     names: Sequence[str] | None = None,
+    compute: decoder.Compute = decoder.ALONE,
 ) -> np.ndarray:
     """[n] float32: log-prob of each scored token, trees in order, segments in order.
 
@@ -38,7 +44,9 @@ def score(
     """
     packed = pack.pack(trees, shape, names=names)
     traced = np.float32(temperature)  # one type, so that no temperature recompiles
-    values = [forward(spec, params, forest, traced) for forest in packed.forests]
+    values = [
+        forward(spec, params, compute.place(forest), traced, compute) for forest in packed.forests
+    ]
     return pack.gather([np.asarray(v) for v in jax.device_get(values)], packed)
 
 

@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
+from mimesis_jax.models import decoder
+
 METHODS = ("adamw", "muon")
 UPDATE_RMS = 0.2  # of a Muon update, about that of an Adam update (Liu et al. 2025, 2.2)
 
@@ -99,23 +101,40 @@ def _matrices(params):
     return jax.tree_util.tree_map_with_path(of, params)
 
 
-@functools.partial(jax.jit, static_argnames="config")
-def init(params, config: Config) -> State:
-    """A fresh State; params are copied, so donation never eats the caller's."""
+def placed(tree, params, spec, compute: decoder.Compute):
+    """Traced: a tree whose leaves are named as parameters are, each laid as its parameter.
+
+    Raises ValueError when a parameter cannot be split as the layout says (Layout.spec).
+    """
+    if compute.layout is None:
+        return tree
+    lies = compute.layout.params(decoder.axes(spec), params)
+    return jax.lax.with_sharding_constraint(tree, compute.layout.like(tree, lies))
+
+
+@functools.partial(jax.jit, static_argnames=("config", "spec", "compute"))
+def init(params, config: Config, spec=None, compute: decoder.Compute = decoder.ALONE) -> State:
+    """A fresh State; params are copied, so donation never eats the caller's.
+
+    spec, compute: of a model over several devices: moments lie as their parameters do.
+    """
     params = jax.tree.map(jnp.copy, params)
     # Two counters, two arrays: a buffer cannot be donated twice.
-    return State(params, _transform(config).init(params), jnp.int32(0), jnp.zeros((), jnp.int32))
+    state = State(params, _transform(config).init(params), jnp.int32(0), jnp.zeros((), jnp.int32))
+    return placed(state, params, spec, compute)
 
 
-@jax.jit
-def zeros(params):
-    """Gradient accumulators, fp32."""
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params)
+@functools.partial(jax.jit, static_argnames=("spec", "compute"))
+def zeros(params, spec=None, compute: decoder.Compute = decoder.ALONE):
+    """Gradient accumulators, fp32, each lying as its parameter does."""
+    grads = jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), params)
+    return placed(grads, params, spec, compute)
 
 
-@functools.partial(jax.jit, static_argnames="config", donate_argnums=0)
-def apply(state: State, grads, lr, config: Config) -> tuple[State, jax.Array]:
-    """One AdamW update. Returns the new state and the gradient's global norm [].
+@functools.partial(jax.jit, static_argnames=("config", "spec", "compute"), donate_argnums=0)
+def apply(state: State, grads, lr, config: Config, spec=None,
+          compute: decoder.Compute = decoder.ALONE) -> tuple[State, jax.Array]:  # fmt: skip
+    """One update. Returns the new state and the gradient's global norm [].
 
     A gradient that is not finite changes nothing but the `skipped` counter.
     """
@@ -125,4 +144,5 @@ def apply(state: State, grads, lr, config: Config) -> tuple[State, jax.Array]:
     updates, moments = _transform(config).update(safe, state.moments, state.params)
     moved = jax.tree.map(lambda p, u: p - jnp.where(good, lr, 0.0) * u, state.params, updates)
     kept = jax.tree.map(lambda new, old: jnp.where(good, new, old), moments, state.moments)
-    return State(moved, kept, state.step + good, state.skipped + ~good), norm
+    new = State(moved, kept, state.step + good, state.skipped + ~good)
+    return placed(new, state.params, spec, compute), norm

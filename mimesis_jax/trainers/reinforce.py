@@ -53,8 +53,9 @@ def _objective(logp, entropy, columns: dict, knobs: dict):
     }
 
 
-@functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
-def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: dict):
+@functools.partial(jax.jit, static_argnames=("spec", "compute"), donate_argnums=2)
+def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: dict,
+               compute: decoder.Compute = decoder.ALONE):  # fmt: skip
     """Adds one micro-batch's share of the gradient of  L = L_GRPO + alpha L_CSD.
 
     knobs: Loss as a dict of scalars. totals: {"policy", "csd"}, the denominators over the whole
@@ -62,30 +63,34 @@ def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: d
     """
 
     def loss(params):
-        hidden = decoder.hidden(spec, params, forest)
+        hidden = decoder.hidden(spec, params, forest, remat=compute.remat, layout=compute.layout)
         total, sums, logp, _ = heads.learn(
             spec, params, hidden, forest.source, forest.target, _objective,
             {name: getattr(forest, name) for name in COLUMNS}, {**knobs, "totals": totals},
-            temperature=knobs["temperature"],
+            temperature=knobs["temperature"], shard=heads.shard(compute.layout),
         )  # fmt: skip
         drift = jnp.where(forest.weight > 0, jnp.abs(logp - forest.old_logp), 0.0)
         sums = {**sums, "drift": jnp.sum(drift * forest.weight)}
         return total, (sums, jnp.max(drift))
 
     (_, (sums, drift)), new = jax.value_and_grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda a, b: a + b, grads, new), sums, drift
+    grads = jax.tree.map(lambda a, b: a + b, grads, new)
+    return optimizer.placed(grads, params, spec, compute), sums, drift
 
 
-def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Config) -> None:
+def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Config,
+         compute: decoder.Compute = decoder.ALONE) -> None:  # fmt: skip
     """Compiles the update, so that a first batch without anything to learn delays nothing."""
     ids = np.ones(2, np.int32)
     tree = (types.segment(ids, scored=[False, True]),)
-    update(spec, jax.tree.map(jnp.copy, state), [tree], shape, Loss(), 0.0, config)
+    copy = jax.tree.map(jnp.copy, state)
+    update(spec, copy, [tree], shape, Loss(), 0.0, config, compute=compute)
 
 
 def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pack.Shape,
            loss: Loss, lr: float, config: optimizer.Config,
-           names: Sequence[str] | None = None):  # fmt: skip
+           names: Sequence[str] | None = None,
+           compute: decoder.Compute = decoder.ALONE):  # fmt: skip
     """One update on trees whose advantage, gate, coached and old_logp columns are set.
 
     Trees in which no token has weight or, with alpha > 0, is coached are left out (a group without
@@ -102,14 +107,16 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
         "csd": np.float32(max(1e-9, sum(float(np.sum(f.coached)) for f in forests))),
     }
     knobs = {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
-    grads = optimizer.zeros(state.params)
+    grads = optimizer.zeros(state.params, spec, compute)
     sums: list[dict] = []
     drifts = []
     for forest in forests:
-        grads, part, drift = accumulate(spec, state.params, grads, forest, knobs, totals)
+        grads, part, drift = accumulate(
+            spec, state.params, grads, compute.place(forest), knobs, totals, compute
+        )
         sums.append(part)
         drifts.append(drift)
-    state, norm = optimizer.apply(state, grads, np.float32(lr), config)
+    state, norm = optimizer.apply(state, grads, np.float32(lr), config, spec, compute)
     host, drifts, norm = jax.device_get((sums, drifts, norm))
     metrics = {
         name: float(sum(part[name] for part in host))

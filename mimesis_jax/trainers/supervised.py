@@ -35,8 +35,9 @@ def _objective(logp, entropy, weight, knobs):
     return nll.numerator, nll
 
 
-@functools.partial(jax.jit, static_argnames="spec", donate_argnums=2)
-def accumulate(spec, params, grads, forest: types.Forest, total):
+@functools.partial(jax.jit, static_argnames=("spec", "compute"), donate_argnums=2)
+def accumulate(spec, params, grads, forest: types.Forest, total,
+               compute: decoder.Compute = decoder.ALONE):  # fmt: skip
     """Adds one micro-batch's share of the gradient of  sum_t w_t (-log p_t) / total.
 
     total: [] float32, the loss weight of the whole batch (all micro-batches, all hosts), so that
@@ -44,26 +45,28 @@ def accumulate(spec, params, grads, forest: types.Forest, total):
     """
 
     def loss(params):
-        hidden = decoder.hidden(spec, params, forest)
+        hidden = decoder.hidden(spec, params, forest, remat=compute.remat, layout=compute.layout)
         summed, nll, *_ = heads.learn(
-            spec, params, hidden, forest.source, forest.target, _objective, forest.weight
-        )
+            spec, params, hidden, forest.source, forest.target, _objective, forest.weight,
+            shard=heads.shard(compute.layout),
+        )  # fmt: skip
         return summed / total, nll
 
     (_, nll), new = jax.value_and_grad(loss, has_aux=True)(params)
-    return jax.tree.map(lambda a, b: a + b, grads, new), nll
+    grads = jax.tree.map(lambda a, b: a + b, grads, new)
+    return optimizer.placed(grads, params, spec, compute), nll
 
 
 def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
-           config: optimizer.Config):  # fmt: skip
+           config: optimizer.Config, compute: decoder.Compute = decoder.ALONE):  # fmt: skip
     """One update on a batch of micro-batches. Returns (state, metrics as device scalars)."""
     total = np.float32(sum(float(np.sum(f.weight)) for f in forests))
-    grads = optimizer.zeros(state.params)
+    grads = optimizer.zeros(state.params, spec, compute)
     numerators = []
     for forest in forests:
-        grads, nll = accumulate(spec, state.params, grads, forest, total)
+        grads, nll = accumulate(spec, state.params, grads, compute.place(forest), total, compute)
         numerators.append(nll.numerator)
-    state, norm = optimizer.apply(state, grads, np.float32(lr), config)
+    state, norm = optimizer.apply(state, grads, np.float32(lr), config, spec, compute)
     return state, {"nll": sum(numerators) / total, "grad_norm": norm}
 
 
@@ -73,6 +76,7 @@ def train(
     batches: Iterator[list[types.Forest]],
     config: Config,
     *,
+    compute: decoder.Compute = decoder.ALONE,
     first: int = 0,
     report: Callable[[int, dict], None] = lambda step, metrics: None,
     save: Callable[[int, optimizer.State], None] = lambda step, state: None,
@@ -87,7 +91,7 @@ def train(
         forests = next(batches)
         tokens = sum(int(np.sum(f.valid)) for f in forests)
         lr = optimizer.rate(config.optimizer, step, config.steps)
-        state, metrics = update(spec, state, forests, lr, config.optimizer)
+        state, metrics = update(spec, state, forests, lr, config.optimizer, compute)
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
         seconds = time.perf_counter() - start
         report(step, {**metrics, "lr": lr, "tokens": tokens, "tokens_per_s": tokens / seconds})
