@@ -15,6 +15,7 @@ from mimesis_jax.report import (
     mechanism,
     numbers,
     provenance,
+    rollouts,
     sheet,
     simulator,
 )
@@ -67,6 +68,7 @@ def sections(run: folder.Folder) -> dict[str, Any]:
         "shots": [dialogues.shot(episode) for episode in chosen],
         "episodes": count,
         "phases": provenance.phases(summary),
+        "played": rollouts.table(run.metrics),
         "goodput": goodput.tracks(spent),
         "goodput_said": goodput.sentence(spent),
         "origin": provenance.origin(run),
