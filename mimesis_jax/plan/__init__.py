@@ -1,0 +1,1 @@
+"""What a configuration costs on machines that nobody holds yet: memory, traffic, time."""
