@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -11,12 +12,12 @@ from small_desk import quick_compiles  # noqa: F401
 from test_published import folder
 
 from mimesis_jax import cli, pretrained, types
-from mimesis_jax.build import model_talk
+from mimesis_jax.build import checkpoints, model_talk
 from mimesis_jax.chat import families, script, tools
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
-from mimesis_jax.pretrained import gguf, speaker
+from mimesis_jax.pretrained import gguf, keeping, speaker
 from mimesis_jax.rollouts import engine as engines
 from mimesis_jax.rollouts import scoring, seat
 
@@ -141,8 +142,60 @@ def test_what_is_wrong_is_told(model, tmp_path, capsys):
     with pytest.raises(pretrained.Refused, match="is a file and no .gguf file"):
         speaker.load(tmp_path / "a.bin")
     (tmp_path / "config.json").write_text("[")
-    with pytest.raises(pretrained.Refused, match="cannot be read as JSON"):
+    with pytest.raises(pretrained.Refused, match="is no json"):
         speaker.load(tmp_path)
+
+
+def test_one_of_ours_talks_when_its_source_came_along(model, tmp_path):
+    """What `mimesis convert` makes by default is a model that `mimesis chat` takes."""
+    checkpoints.convert(model, tmp_path / "ours")
+    opened = speaker.load(tmp_path / "ours")
+    assert opened.template == speaker.load(model).template
+    assert talk(tmp_path / "ours", ["hello"], limit=20)[0] == talk(model, ["hello"], limit=20)[0]
+    spec, params = pretrained.load(model)
+    keeping.keep(tmp_path / "bare", spec, params)
+    with pytest.raises(pretrained.Refused, match="without a tokenizer: mimesis convert"):
+        speaker.load(tmp_path / "bare")
+
+
+def test_a_folder_of_that_name_comes_before_the_package(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gguf, "smollm2_path", lambda: tmp_path / "package.gguf")
+    assert speaker.path_of("smollm2") == tmp_path / "package.gguf"
+    shutil.copytree(model, "smollm2")
+    assert str(speaker.path_of("smollm2")) == "smollm2"
+    assert checkpoints.inspect("smollm2").startswith("kind")
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"])
+def test_words_are_not_read_through_a_link_out_of_the_folder(model, tmp_path, name):
+    folder = tmp_path / "model"
+    shutil.copytree(model, folder)
+    secret = tmp_path / "secret"
+    secret.write_text((model / name).read_text() if (model / name).exists() else "{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(pretrained.Refused, match=f"{name} is a link to .* out of its folder"):
+        speaker.load(folder)
+
+
+def test_a_folder_without_words_and_a_run_folder_are_told(model, tmp_path, capsys):
+    spec, params = pretrained.load(model)
+    pretrained.save(tmp_path / "bare", spec, params)
+    (tmp_path / "run" / "models" / "agent").mkdir(parents=True)
+    (tmp_path / "run" / "phases.json").write_text("{}")
+    (tmp_path / "run" / "config.json").write_text("{}")
+    for name, told in (
+        ("bare", "holds no tokenizer: wanted tokenizer.json"),
+        ("run", "is a run folder: give one of its models, for example"),
+    ):
+        assert cli.main(["chat", "--model", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert told in said and said.count("\n") == 1
+    shutil.copytree(model, tmp_path / "odd")
+    (tmp_path / "odd" / "chat_template.jinja").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(pretrained.Refused, match="chat_template.jinja is no UTF-8"):
+        speaker.load(tmp_path / "odd")
 
 
 def test_a_missing_extra_is_told(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -315,22 +316,36 @@ def test_finite_reads_every_bit_pattern(dtype):
         assert not importing.finite(np.concatenate([values, np.array([bad]).astype(kind)]))
 
 
+# --- memory -------------------------------------------------------------------------------------
+
 MEMORY = """
     import resource, sys, jax, jax.numpy as jnp
     from mimesis_jax import pretrained
-    jax.block_until_ready(jnp.zeros(8) + 1)
+    from mimesis_jax.models import decoder
+    from mimesis_jax.sharding import layout, mesh
+
+    path, dtype, devices = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    assert len(jax.devices()) == devices
+    where = None
+    if devices > 1:
+        spec = pretrained.spec_of(path)
+        laid = layout.Layout(mesh.make(mesh.Config("fsdp")), "fsdp")
+        where = laid.params(decoder.axes(spec), decoder.abstract(spec))
+    for device in jax.devices():
+        jax.block_until_ready(jnp.zeros(8, device=device) + 1)
     peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     before = peak()
-    spec, params = pretrained.load(sys.argv[1], dtype=sys.argv[2])
+    spec, params = pretrained.load(path, dtype=dtype, shardings=where)
     jax.block_until_ready(params)
-    size = sum(x.nbytes for x in jax.tree.leaves(params))
-    print(peak() - before, size, max(x.nbytes for x in jax.tree.leaves(params)))
+    leaves = jax.tree.leaves(params)
+    first = sum(x.addressable_shards[0].data.nbytes for x in leaves)
+    print(peak() - before, sum(x.nbytes for x in leaves), first)
 """
 
 
-@pytest.mark.slow
-def test_the_host_holds_the_destination_and_less_than_one_tensor(tmp_path):
-    """A checkpoint of 2 GiB: peak of the process over what it was before."""
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    """A checkpoint of 2 GiB in bfloat16, and the bytes of its largest tensor."""
     spec = dataclasses.replace(
         specs.qwen35_0_8b(), periods=4, width=1536, mlp=6144, vocab=264_000, vocab_real=264_000
     )
@@ -344,7 +359,7 @@ def test_the_host_holds_the_destination_and_less_than_one_tensor(tmp_path):
             yield noise[: min(left, noise.size)].astype(dtype)
             left -= min(left, noise.size)
 
-    path = tmp_path / "big"
+    path = tmp_path_factory.mktemp("big") / "model"
     path.mkdir()
     contents = {}
     for leaf in layout.leaves(spec):
@@ -355,13 +370,28 @@ def test_the_host_holds_the_destination_and_less_than_one_tensor(tmp_path):
             contents[name] = tensors.Content(name, code, piece.shape, made_of)
     tensors.write(path / folder.SINGLE, list(contents.values()))
     made.write(path / "config.json", fresh_config.config_of(spec))
-    biggest = max(content.size for content in contents.values())
-    for dtype in ("bfloat16", "float32"):
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(MEMORY), str(path), dtype],
-            env=os.environ | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-2000:]
-        peak, size, _ = map(int, done.stdout.split())
-        print(f"{dtype}: peak {peak / 2**20:.0f} MiB over {size / 2**20:.0f} MiB of parameters")
-        assert peak <= size + biggest
+    yield path, max(content.size for content in contents.values())
+    shutil.rmtree(path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [1, 8])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_the_host_holds_the_destination_and_less_than_one_tensor(big, devices, dtype, capsys):
+    """Peak of a process over what it was before; with 8 devices the weights lie split over them."""
+    path, biggest = big
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(MEMORY), str(path), dtype, str(devices)],
+        env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
+        capture_output=True, text=True, timeout=500,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    peak, size, first = map(int, done.stdout.split())
+    with capsys.disabled():
+        print(
+            f"\n{dtype} on {devices}: peak {peak / 2**20:.0f} MiB over {size / 2**20:.0f} MiB of "
+            f"parameters, {first / 2**20:.0f} MiB on the first device"
+        )
+    assert peak <= size + biggest
+    assert first <= 1.01 * size / devices  # norms and the like are on every device

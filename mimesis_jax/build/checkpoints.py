@@ -9,15 +9,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mimesis_jax import pretrained
+from mimesis_jax.chat import published
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.pretrained import (
     exporting,
     folder,
+    gguf,
+    gguf_folder,
     hub_config,
     importing,
     keeping,
     layout,
+    speaker,
     tensors,
 )
 from mimesis_jax.runs import disk
@@ -41,18 +45,22 @@ def convert(
 ) -> str:
     """Writes the checkpoint `source` in another form to the new folder `out`; gives a line on it.
 
+    source: a folder, a .gguf file, or "smollm2", which a package carries.
     to: "ours" or "hub"; the other one of the two when None (ours for a GGUF file).
     dtype: "float32" or "bfloat16" of the parameters; as they are when None.
-    origin: the hub folder whose config, tokenizer and vision tensors are taken along where the
-      source has none of its own (a checkpoint that was trained here).
+    origin: the hub folder or GGUF file whose config, tokenizer and vision tensors are taken along
+      where the source has none of its own (a checkpoint that was trained here).
     Raises Refused or RunError; `out` is then not there.
     """
     if out.exists() or out.is_symlink():
         raise pretrained.Refused(f"{out} exists already: choose a new folder")
+    source = speaker.path_of(source)
     kind = importing.kind_of(source)
     to = to or ("hub" if kind == "frozen" else "ours")
-    if origin is None and (kind == "hub" or (source / "source").is_dir()):
+    if origin is None and (kind != "frozen" or (source / "source").is_dir()):
         origin = source
+    elif origin is not None:
+        origin = speaker.path_of(origin)
     if origin is not None and kind != "hub":  # told before minutes of reading
         exporting.origin_of(origin, pretrained.spec_of(source))
     spec, params = pretrained.load(source, dtype=dtype, allow_nan=allow_nan)
@@ -61,7 +69,10 @@ def convert(
         told = f"hash {digest}"
     else:
         pretrained.save(out, spec, params, source=origin, dtype=dtype)
-        told = "the hub's layout" + ("" if origin else ", without a tokenizer: none came along")
+        told = "the hub's layout"
+    kept = out if to == "hub" else out / "source"
+    if not any((kept / name).exists() for name in published.FILES):
+        told += ", without a tokenizer: none came along"
     count = f"{decoder.parameter_count(spec):,}"
     return f"{out}: {count} parameters in {spec.param_dtype}, {told}"
 
@@ -71,11 +82,7 @@ def inspect(path: Path) -> str:
 
     Reads no weights. Raises Refused when it is none, or is not the model that its config describes.
     """
-    if (Path(path) / "phases.json").exists() and (Path(path) / "models").is_dir():
-        raise pretrained.Refused(
-            f"{path} is a run folder, no checkpoint: give one of its models, for example "
-            f"{path}/models/{min(p.name for p in (Path(path) / 'models').iterdir())}"
-        )
+    path = speaker.path_of(path)
     kind = importing.kind_of(path)
     spec = pretrained.spec_of(path)
     lines: list[tuple[str, Any]] = [("kind", NAMES[kind])]
@@ -110,7 +117,15 @@ def _hub(path: Path, spec: specs.Spec) -> list[tuple[str, Any]]:
 
 
 def _gguf(path: Path, spec: specs.Spec) -> list[tuple[str, Any]]:
-    return [("bytes", f"{path.stat().st_size:,} in 1 file"), ("ignored", "nothing")]
+    container = gguf.opened(path)
+    gguf.account(container, spec)
+    sizes = gguf.bytes_by_type(container)
+    by_type = ", ".join(f"{kind} {size:,}" for kind, size in sizes.items())
+    return [
+        ("bytes", f"{sum(sizes.values()):,} in 1 file ({by_type})"),
+        ("ignored", "nothing"),
+        ("taken along", ", ".join(gguf_folder.files(container))),
+    ]
 
 
 def _frozen(path: Path, spec: specs.Spec) -> list[tuple[str, Any]]:

@@ -25,6 +25,8 @@ from mimesis_jax.chat import tokenizer
 
 BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 FILE = "tokenizer.json"
+OLDER = ("vocab.json", "tokenizer.model", "tokenizer_config.json")
+FILES = (FILE, *OLDER)  # of which a folder with a tokenizer has one at least
 
 
 class Unknown(ValueError):
@@ -131,21 +133,20 @@ def load(path: str | os.PathLike[str], *, rows: int | None = None) -> Tokenizer:
     path = Path(path)
     file = path / FILE if path.is_dir() else path
     if not file.is_file():
-        return _parsed(_by_transformers(path), str(path), rows)
+        return parsed(_by_transformers(path), str(path), rows)
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise Unknown(f"{file} is not UTF-8: fetch it again") from None
-    return _parsed(text, str(file), rows)
+    return parsed(text, str(file), rows)
 
 
 def _by_transformers(path: Path) -> str:
     """tokenizer.json of a folder that has only older files (vocab.json and merges.txt, ...)."""
     import transformers
 
-    older = ("vocab.json", "tokenizer.model", "tokenizer_config.json")
-    if not any((path / name).is_file() for name in older):
-        raise Unknown(f"{path} holds no tokenizer: wanted {FILE} or {', '.join(older)}")
+    if not any((path / name).is_file() for name in OLDER):
+        raise Unknown(f"{path} holds no tokenizer: wanted {FILE} or {', '.join(OLDER)}")
     try:
         made = transformers.AutoTokenizer.from_pretrained(
             str(path), local_files_only=True, trust_remote_code=False
@@ -158,8 +159,11 @@ def _by_transformers(path: Path) -> str:
     return backend.to_str()
 
 
-def _parsed(text: str, source: str, rows: int | None) -> Tokenizer:
-    """The Tokenizer that the json text of a tokenizer.json describes."""
+def parsed(text: str, source: str, rows: int | None = None) -> Tokenizer:
+    """The Tokenizer that the json text of a tokenizer.json describes; see `load`.
+
+    source: what an error names.
+    """
     try:
         content = json.loads(text)
         model, added = content["model"], content.get("added_tokens") or []
@@ -210,13 +214,14 @@ def _fallback(token: str) -> bytes:
 def byte_pairs(
     tokens: Sequence[str],
     merges: Sequence[tuple[str, ...]],
-    specials: Mapping[str, int],
+    added: Mapping[str, tuple[int, bool]],
     *,
     digits: bool,
-) -> Tokenizer:
-    """A byte-level tokenizer from its parts, as a GGUF file holds them.
+) -> str:
+    """The tokenizer.json of a byte-level tokenizer from its parts, as a GGUF file holds them.
 
-    tokens: all, in id order, in the byte alphabet. specials: name -> id of those no text produces.
+    tokens: all, in id order, in the byte alphabet. merges: pairs, the first to be merged first.
+    added: name -> (id, whether it is a special one) of the tokens that no text produces here.
     digits: split one by one before GPT-2's rule splits the rest (SmolLM2).
     """
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -224,19 +229,28 @@ def byte_pairs(
     if digits:
         single = {"type": "Digits", "individual_digits": True}
         rule = {"type": "Sequence", "pretokenizers": [single, rule]}
+    whole = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     content = {
         "version": "1.0",
-        "added_tokens": [{"id": i, "content": name} for name, i in specials.items()],
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, **whole, "special": special}
+            for name, (i, special) in added.items()
+        ],
         "normalizer": None,
         "pre_tokenizer": rule,
+        "post_processor": None,
         "decoder": level | {"use_regex": True},
         "model": {
             "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
             "vocab": {token: i for i, token in enumerate(tokens)},
             "merges": [list(pair) for pair in merges],
         },
     }
-    return _parsed(json.dumps(content), "the file's tokenizer", None)
+    return json.dumps(content, ensure_ascii=False)
 
 
 def qwen35(*, rows: int | None = 248320) -> Tokenizer:

@@ -6,10 +6,11 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from mimesis_jax.models import spec as specs
 from mimesis_jax.pretrained import (
     folder,
     fresh_config,
+    gguf,
+    gguf_folder,
     hub_config,
     importing,
     layout,
@@ -36,9 +39,14 @@ NEUTRAL = dict(dtype="float32", param_dtype="float32", chunk=64, vocab_real=1, i
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where parameters came from. extra: its vision and mtp tensors; prefix: of its names."""
+    """Where parameters came from.
 
-    folder: folder.Folder
+    config: its parsed config.json. files: what is taken along, config.json too, by name: where it
+    lies, or its bytes. prefix: of its names. extra: its vision and mtp tensors.
+    """
+
+    config: dict[str, Any]
+    files: dict[str, Path | bytes]
     prefix: str
     extra: tuple[tensors.Entry, ...]
 
@@ -56,9 +64,9 @@ def save(
 
     path: a folder that does not exist yet; it appears when it is whole.
     params: as decoder.init builds them, all of it addressable from this process.
-    source: the folder (or frozen checkpoint) that the parameters came from: its config, tokenizer,
-      template, generation and licence files are taken along, its names kept, and its vision and mtp
-      tensors copied through. Without one the config is made from the spec.
+    source: the folder, frozen checkpoint or GGUF file that the parameters came from: its config,
+      tokenizer, template, generation and licence files are taken along, its names kept, and its
+      vision and mtp tensors copied through. Without one the config is made from the spec.
     dtype: "float32" or "bfloat16"; the parameters' own when None. Decay and gated norm: float32.
     shard: bytes of a file above which an index is written and a next file begun.
 
@@ -79,8 +87,8 @@ def save(
         contents += [copied(entry) for entry in origin.extra]
     with appearing(path, sum(content.size for content in contents)) as partial:
         _shards(partial, contents, shard, path.name)
-        for name, file in origin.folder.carried().items() if origin else ():
-            shutil.copyfile(file, partial / name)
+        if origin is not None:
+            lay(partial, origin.files)
         disk.write(partial / "config.json", config)
 
 
@@ -127,23 +135,43 @@ def checked(spec: specs.Spec, params: decoder.Params) -> dict[str, Any]:
 
 def origin_of(source: str | Path, spec: specs.Spec) -> Origin:
     """Opens the source of parameters. Raises Refused when it is of another model than `spec`."""
-    path = Path(source)
-    ours = importing.kind_of(path) == "frozen"
-    opened = folder.read(path / "source" if ours else path)
+    path, kind = Path(source), importing.kind_of(source)
+    if kind == "gguf":
+        container = gguf.opened(path)
+        _same_model(source, spec, gguf.spec_of(container))
+        made = gguf_folder.files(container)
+        return Origin(json.loads(made["config.json"]), {**made}, layout.PREFIXES[-1], ())
+    opened = folder.read(path / "source" if kind == "frozen" else path)
     theirs = importing.spec_in(opened)
+    _same_model(source, spec, theirs)
+    files: dict[str, Path | bytes] = {
+        "config.json": folder.inside(opened.path, "config.json"), **opened.carried()
+    }  # fmt: skip
+    if kind == "frozen":
+        prefix = layout.PREFIXES["text_config" not in opened.config]
+        return Origin(opened.config, files, prefix, tuple(opened.ignored().values()))
+    entries = opened.entries()
+    account = layout.account(theirs, entries, path)
+    extra = tuple(entries[n] for n in account.ignored if not n.endswith("rotary_emb.inv_freq"))
+    return Origin(opened.config, files, account.prefix, extra)
+
+
+def _same_model(source: str | Path, spec: specs.Spec, theirs: specs.Spec) -> None:
     for field in dataclasses.fields(specs.Spec):
         here, there = getattr(spec, field.name), getattr(theirs, field.name)
         if field.name not in NEUTRAL and here != there:
             raise tensors.Refused(
                 f"{source} has {field.name} {there}, the parameters {here}: it is not their source"
             )
-    if ours:
-        prefix = layout.PREFIXES["text_config" not in opened.config]
-        return Origin(opened, prefix, tuple(opened.ignored().values()))
-    entries = opened.entries()
-    account = layout.account(theirs, entries, path)
-    extra = tuple(entries[n] for n in account.ignored if not n.endswith("rotary_emb.inv_freq"))
-    return Origin(opened, account.prefix, extra)
+
+
+def lay(where: Path, files: Mapping[str, Path | bytes]) -> None:
+    """Writes the files of an Origin into a folder. Raises OSError."""
+    for name, file in files.items():
+        if isinstance(file, bytes):
+            (where / name).write_bytes(file)
+        else:
+            shutil.copyfile(file, where / name)
 
 
 def copied(entry: tensors.Entry) -> tensors.Content:
@@ -154,7 +182,7 @@ def copied(entry: tensors.Entry) -> tensors.Content:
 def _config(spec: specs.Spec, origin: Origin | None, stored: str) -> dict[str, Any]:
     if origin is None:
         return fresh_config.config_of(dataclasses.replace(spec, param_dtype=stored))
-    config = copy.deepcopy(origin.folder.config)
+    config = copy.deepcopy(origin.config)
     text: Any = hub_config.text_of(config)
     places = [(c, n) for c in (config, text) for n in ("dtype", "torch_dtype") if n in c]
     for part, name in places or [(text, "dtype")]:

@@ -38,6 +38,14 @@ class Folder:
         """The json value of a file in the folder. Raises Refused when it is unsafe or broken."""
         return _json(inside(self.path, name))
 
+    def text(self, name: str) -> str:
+        """A text file of the folder. Raises Refused when it is unsafe or no UTF-8."""
+        path = inside(self.path, name)
+        try:
+            return _text(path)
+        except UnicodeDecodeError as error:
+            raise tensors.Refused(f"{path} is no UTF-8 ({error}): fetch it again") from error
+
     def entries(self) -> dict[str, tensors.Entry]:
         """All tensors of model.safetensors, else of the files that the index names; none is read.
 
@@ -108,6 +116,10 @@ def read(path: str | Path) -> Folder:
         what = "a file" if path.exists() else "not there"
         raise tensors.Refused(f"{path} is {what}: give the folder that holds config.json")
     path = path.resolve()
+    if (path / "phases.json").exists() and (path / "models").is_dir():
+        models = sorted(model.name for model in (path / "models").iterdir())
+        example = f", for example {path / 'models' / models[0]}" if models else ""
+        raise tensors.Refused(f"{path} is a run folder: give one of its models{example}")
     if not os.path.lexists(path / "config.json"):
         _refuse_pickles(path)
         what = "has no config.json" if any(path.iterdir()) else "is empty"
@@ -142,11 +154,18 @@ def inside(folder: Path, name: str) -> Path:
     return target
 
 
-def _json(path: Path) -> Any:
+def _text(path: Path) -> str:
+    """Raises Refused when the file is too large, UnicodeDecodeError when it is no UTF-8."""
     if (size := path.stat().st_size) > TEXT_LIMIT:
         raise tensors.Refused(f"{path} has {size} bytes, more than {TEXT_LIMIT}: it is no text")
+    return path.read_text(encoding="utf-8")
+
+
+def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_text(path))
+    except tensors.Refused:
+        raise
     except (ValueError, RecursionError) as error:
         raise tensors.Refused(f"{path} is no json ({error}): fetch it again") from error
 

