@@ -67,23 +67,25 @@ def test_each_item_once_an_epoch_in_a_new_order():
     assert drawn(other, 10) != epochs[0]
 
 
-def test_processes_share_an_epoch_between_them():
-    make = lambda p: pipeline.stream(
-        [pipeline.Source("a", items(12), tree)], seed=1, process_index=p, process_count=3
-    )
-    parts = [drawn(make(p), 4) for p in range(3)]
-    assert sorted(sum(parts, [])) == list(range(1, 13))
-
-
-def test_weights_hold_in_every_process():
+def test_weights_hold():
     sources = [
         pipeline.Source("a", items(5), tree, weight=3.0),
         pipeline.Source("b", items(50, first=100), tree, weight=1.0),
     ]
-    for p in range(2):
-        stream = pipeline.stream(sources, seed=0, process_index=p, process_count=2)
-        names = [stream[i][0] for i in range(400)]
-        assert names.count("a") == 300
+    stream = pipeline.stream(sources, seed=0)
+    names = [stream[i][0] for i in range(400)]
+    assert names.count("a") == 300
+
+
+def test_a_state_kept_by_one_of_several_processes_still_continues():
+    """States of before named a process; the batches of all are one stream now."""
+    stream = batches(items(9))
+    next(stream)
+    state = stream.get_state()
+    state["identity"] |= {"process_index": 0, "process_count": 1}
+    resumed = batches(items(9))
+    resumed.set_state(state)
+    assert same(next(resumed), next(stream))
 
 
 def test_batches_are_full_of_one_shape_and_lose_nothing():
@@ -187,14 +189,10 @@ def test_no_tree_is_lost_or_doubled(lengths, window):
     assert stream.skipped == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [({"seed": 1}, "seed 0, this has 1"), ({"process_count": 2}, "process_count")],
-)
-def test_a_state_of_another_stream_is_refused(change, named):
+def test_a_state_of_another_stream_is_refused():
     state = batches(items(4)).get_state()
-    with pytest.raises(ValueError, match=named):
-        batches(items(4), **change).set_state(state)
+    with pytest.raises(ValueError, match="seed 0, this has 1"):
+        batches(items(4), seed=1).set_state(state)
     with pytest.raises(ValueError, match="sources"):
         batches(items(5)).set_state(state)
 
@@ -206,8 +204,6 @@ def test_senseless_sources_are_refused():
         batches([])
     with pytest.raises(ValueError, match="weight 0"):
         batches((items(1), tree, 0))
-    with pytest.raises(ValueError, match="process_index 2"):
-        batches(items(1), process_index=2, process_count=2)
     with pytest.raises(ValueError, match="window is 0"):
         batches(items(1), window=0)
     with pytest.raises(ValueError, match="same name"):

@@ -8,6 +8,11 @@
 
 Everything runs in the process that asks, and an element is a pure function of (seed, number), so
 the state is a few numbers. TensorFlow is never imported.
+
+Over several processes each makes the whole of the same batches, and its devices take their own rows
+of them (sharding.Layout.place): what is learned from then depends neither on how many processes
+there are nor on which one fills a row, and a state continues under another number of them.
+Rendering and packing everywhere costs processor time of the hosts, which wait for devices anyway.
 """
 
 from __future__ import annotations
@@ -77,19 +82,13 @@ class Shuffled(grain.MapDataset):
         return self._items[epoch * len(self) + int(self._order(epoch)[place])]
 
 
-def stream(
-    sources: Sequence[Source], *, seed: int, process_index: int = 0, process_count: int = 1
-) -> grain.MapDataset:
+def stream(sources: Sequence[Source], *, seed: int) -> grain.MapDataset:
     """Endless (source name, item) by number: one seeded order for each epoch of each source.
 
-    Every process gets every process_count-th draw of each source, so that together they see each
-    item once an epoch and all of them the same mixture. Raises ValueError for an empty source, a
-    weight that is not positive, a process index outside its count.
+    Raises ValueError for an empty source and for a weight that is not positive.
     """
     if not sources:
         raise ValueError("no source was given: name at least one")
-    if not 0 <= process_index < process_count:
-        raise ValueError(f"process_index {process_index} is not in 0..{process_count - 1}")
     drawn = []
     for number, source in enumerate(sources):
         if not len(source.items):
@@ -98,9 +97,7 @@ def stream(
             raise ValueError(f"source {source.name!r} has weight {source.weight}: use more than 0")
         own = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
         endless = Shuffled(grain.MapDataset.source(source.items), seed=own).repeat()
-        # Sliced before mixing: a slice of the mixture's regular pattern could miss a source.
-        mine = endless[process_index::process_count]
-        drawn.append(mine.map(lambda item, name=source.name: (name, item)))
+        drawn.append(endless.map(lambda item, name=source.name: (name, item)))
     if len(drawn) == 1:
         return drawn[0]
     return grain.MapDataset.mix(drawn, weights=[source.weight for source in sources])
@@ -118,7 +115,6 @@ class Batches(Iterator[Forest]):
 
     shape: of every batch. window: trees that may wait for a better place while later ones fill the
       batch at hand; a waiting tree is first in line for the next one.
-    process_index, process_count: see `stream`; each process fills its own batches.
     skipped: how many draws were left out because their tree fits no batch of this shape;
       skipped_names: the first of them, with the reason. Each is logged once.
     trees, filled: trees in the batches so far, and the share of their places that holds a token.
@@ -131,23 +127,20 @@ class Batches(Iterator[Forest]):
         *,
         seed: int,
         window: int = 16,
-        process_index: int = 0,
-        process_count: int = 1,
     ):
         if window < 1:
             raise ValueError(f"window is {window}: the least is 1, the tree that opens a batch")
         self._of = {source.name: source for source in sources}
         if len(self._of) < len(sources):
             raise ValueError("two sources have the same name: give each its own")
-        mine = dict(process_index=process_index, process_count=process_count)
-        self._stream = stream(sources, seed=seed, **mine)
+        self._stream = stream(sources, seed=seed)
         self._shape, self._window = shape, window
         sizes = {source.name: [len(source.items), source.weight] for source in sources}
-        self._identity = {"seed": seed, "sources": sizes, **mine, "shape": str(shape)}
+        self._identity = {"seed": seed, "sources": sizes, "shape": str(shape)}
         # After this many draws every source has been gone through, whatever its share.
         total = sum(source.weight for source in sources)
         passes = (len(source.items) * total / source.weight for source in sources)
-        self._patience = int(max(passes) / process_count) + len(sources) + 1
+        self._patience = int(max(passes)) + len(sources) + 1
         self._next = 0
         self._waiting: list[_Drawn] = []
         self.skipped = 0

@@ -60,7 +60,7 @@ def save(path: Path, batch: Batch) -> None:
                 if value is not None
             }
             blocks[-1] = {"size": held.blocks.size, "kernel": held.blocks.kernel}
-    arrays |= _flat(batch.trees)
+    arrays |= flat(batch.trees)
     told = {
         "slots": [forest.slots for forest in batch.forests],
         "blocks": blocks,
@@ -90,7 +90,7 @@ def load(path: Path) -> Batch:
             _forest(arrays, f"forest{n}/", slots, blocks)
             for n, (slots, blocks) in enumerate(zip(told["slots"], told["blocks"], strict=True))
         ]
-        return Batch(forests, _trees(arrays), told["names"], told["facts"])
+        return Batch(forests, cut(arrays), told["names"], told["facts"])
     except FileNotFoundError as error:
         raise disk.RunError(f"{path} is not there: give a run that has stopped itself") from error
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -110,7 +110,7 @@ def _forest(arrays, prefix: str, slots: int, blocks: dict[str, Any] | None) -> t
     return types.Forest(**values, slots=slots, blocks=held)  # type: ignore[arg-type]
 
 
-def _flat(trees: Sequence[types.Tree]) -> dict[str, np.ndarray]:
+def flat(trees: Sequence[types.Tree]) -> dict[str, np.ndarray]:
     """The trees' segments one after another; a number a segment says whose it is."""
     parts = [part for tree in trees for part in tree]
     if not parts:
@@ -125,7 +125,8 @@ def _flat(trees: Sequence[types.Tree]) -> dict[str, np.ndarray]:
     }
 
 
-def _trees(arrays) -> list[types.Tree]:
+def cut(arrays: Mapping[str, np.ndarray]) -> list[types.Tree]:
+    """The trees that `flat` made arrays of."""
     if "tree/count" not in arrays:
         return []
     length = arrays["tree/length"]
