@@ -106,6 +106,60 @@ def test_alone_or_in_company_the_same_tokens(params, temperature):
             np.testing.assert_array_equal(a.ids, b.ids)
 
 
+def rounds(e, names, **more):
+    """Per name a call, its result read on the same branch, a reply, then the user and a reply.
+    Returns the trees as the trainer sees them, and the replies."""
+    segments, done = {n: [types.segment(words(n, 6))] for n in names}, {n: [] for n in names}
+    extend = {n: words(n, 6) for n in names}
+    for turn, onward in enumerate((False, True, True, False)):
+        for n in names:
+            e.submit(request(n, extend[n], turn=turn, onward=onward, **more))
+        for n, reply in drain(e).items():
+            grown = segments[n]
+            ids = np.concatenate([[2, 3], reply.ids])
+            old = np.concatenate([[0, 0], reply.logp])
+            scored = np.arange(len(ids)) >= 2
+            tip = 0 if not turn else len(grown) - 1
+            grown.append(types.segment(ids, tip, scored=scored, old_logp=old, turn=turn))
+            done[n].append(reply)
+            told = words(50 + 9 * n + turn, 1 + (n + turn) % 5)
+            if turn == 2:  # the user speaks: the trunk takes what was public, then the user's words
+                told = [2, *done[n][0].ids[-2:].tolist(), 2, *reply.ids[-2:].tolist(), *told]
+            extend[n] = told
+            grown.append(types.segment(told, 0 if turn == 2 else len(grown) - 1, turn=turn + 1))
+    return {n: tuple(segments[n][:-1]) for n in names}, done
+
+
+@pytest.mark.parametrize("slots, temperature", [(6, 1.0), (6, 0.0), (2, 1.0)])
+def test_a_round_of_calls_goes_on_on_its_branch(params, slots, temperature):
+    """Also where every request evicts somebody and the branch has to be computed again."""
+    e = make(params, slots=slots)
+    trees, done = rounds(e, range(5), temperature=temperature)
+    assert gap(trees.values(), params) < 1e-4
+    assert (e.counts["evictions"] > 0) == (slots == 2) == (e.counts["reprefilled_tokens"] > 0)
+    _, alone = rounds(make(params, slots=6), [3], temperature=temperature)
+    for a, b in zip(done[3], alone[3], strict=True):
+        np.testing.assert_array_equal(a.ids, b.ids)
+    # the branch was kept where it lay: only what was new was fed
+    if slots == 6:
+        fed = e.counts["prefill_tokens"]
+        new = sum(len(reply.request.extend) + 2 for n in done for reply in done[n])
+        assert fed == new + sum(2 for n in done)  # and the last id of two replies of each
+
+
+def test_going_on_needs_a_private_reply_to_go_on_from(params):
+    e = make(params)
+    with pytest.raises(ValueError, match="no private reply to go on from"):
+        e.submit(request(0, [9], onward=True))
+    with pytest.raises(ValueError, match="private=True"):
+        e.submit(request(0, [9], onward=True, private=False))
+    e.submit(request(0, words(0, 100)))
+    drain(e)
+    e.submit(request(0, words(1, 20), turn=1, onward=True))  # the branch counts: no room is left
+    refused = drain(e)[0]
+    assert refused.full and not len(refused.ids)
+
+
 def test_a_poisoned_predecessor_is_not_seen(params):
     clean = make(params, slots=1)
     _, expected = dialogue(clean, [1])

@@ -42,12 +42,15 @@ class ScriptedEngine:
         self.samples, self.full = list(samples), full
         self.asked, self.open, self.closed = [], [], []
         self.lines = collections.defaultdict(list)  # what the conversation's cache would hold
+        self.branches = collections.defaultdict(list)
         self.read = []  # the whole context of each reply
 
     def submit(self, request):
-        line = self.lines[request.conversation]
-        line += request.extend
-        self.read.append([*line, *request.header])
+        line, branch = self.lines[request.conversation], self.branches[request.conversation]
+        if not request.onward:
+            branch.clear()
+        (branch if request.onward else line).extend(request.extend)
+        self.read.append([*line, *branch, *request.header])
         self.asked.append(request)
         self.open.append(request)
 
@@ -58,8 +61,8 @@ class ScriptedEngine:
 
     def _complete(self, request):
         ids = self.samples.pop(0)
-        if not request.private:
-            self.lines[request.conversation] += [*request.header, *ids]
+        held = self.branches if request.private else self.lines
+        held[request.conversation] += [*request.header, *ids]
         logp = -0.01 * np.arange(1, len(ids) + 1, dtype=np.float32)
         free = np.arange(len(ids)) != 1  # the second token was forced
         stopped = bool(ids) and ids[-1] in request.stop
@@ -77,14 +80,14 @@ def said(turn, thinking, closer=END):
     return [*thought, *encode(turn.public), closer]
 
 
-def converse(dialogue, chair, thinking, *, samples=None):
+def converse(dialogue, chair, thinking, *, samples=None, history="drop_at_user"):
     """Leads a dialogue past one seat. Returns the engine, the replies and the seat's tree."""
     own = [i for i, turn in enumerate(dialogue) if turn.author == chair]
     leaves = lambda i: chair == "user" and i == len(dialogue) - 1
     held = ScriptedEngine(
         samples or [said(dialogue[i], thinking, LEAVE if leaves(i) else END) for i in own]
     )
-    taker = seat.ModelSeat(held, RENDER, chair, seat.Config(thinking=thinking))
+    taker = seat.ModelSeat(held, RENDER, chair, seat.Config(thinking=thinking, history=history))
     replies = []
     for i in own:
         seen = types.view(dialogue[:i], chair)
@@ -98,11 +101,12 @@ def converse(dialogue, chair, thinking, *, samples=None):
 CHAIRS = [(c, t) for c in ("agent", "user") for t in ("none", "empty", "sample")]
 
 
+@pytest.mark.parametrize("history", ["drop_at_user", "drop", "keep"])
 @pytest.mark.parametrize("chair, thinking", CHAIRS)
-def test_the_tree_is_the_renderer_s_tree_of_the_same_text(chair, thinking):
+def test_the_tree_is_the_renderer_s_tree_of_the_same_text(chair, thinking, history):
     """Turn for turn the same context, the same learned ids; calls and results included."""
-    held, replies, tree = converse(DIALOGUE, chair, thinking)
-    expected = RENDER.tree(DIALOGUE, chair, thinking=thinking, history="drop", left=True)
+    held, replies, tree = converse(DIALOGUE, chair, thinking, history=history)
+    expected = RENDER.tree(DIALOGUE, chair, thinking=thinking, history=history, left=True)
     paths = lambda one: [(s.turn, trees.path(one, i)) for i, s in enumerate(one) if s.scored.any()]
     found, wanted = paths(tree), paths(expected)
     assert [turn for turn, _ in found] == [turn for turn, _ in wanted]
@@ -135,9 +139,12 @@ def test_a_reply_is_recorded_as_it_was_sampled(chair, thinking):
         # a forced token is scored, and weighs nothing
         assert part.weight.tolist() == [0] * head + [float(k != 1) for k in range(n)]
         assert reply.sample.version == 3
-    # a thinking reply hangs on the trunk, never on another reply
+    # a thinking reply hangs on the trunk, or on its own round: a call, its results, the reply
     if thinking != "none":
-        assert all(tree[part.parent].kind == "trunk" for part in sampled)
+        on = [tree[part.parent] for part in sampled]
+        assert [part.kind for part in on] == ["trunk", "branch" if chair == "agent" else "trunk",
+                                              "trunk"]  # fmt: skip
+        assert chair == "user" or tree[on[1].parent] is sampled[0]
         assert THINK not in [i for part in tree if part.kind == "trunk" for i in part.ids]
 
 
@@ -164,9 +171,10 @@ def test_history_is_the_sampled_ids_even_where_tokenising_again_would_differ(thi
     run = [AGENT, *odd, END]
     assert sum(last[i : i + len(run)] == run for i in range(len(last))) == 2
     if thinking == "sample":
-        assert held.asked[1].extend[: len(run)] == run
+        assert [asked.onward for asked in held.asked] == [False, True, False]
+        assert held.asked[2].extend[: len(run)] == run
         again = encode(replies[0].public)
-        assert again != odd and [AGENT, *again, END] != held.asked[1].extend[: len(again) + 2]
+        assert again != odd and [AGENT, *again, END] != held.asked[2].extend[: len(again) + 2]
 
 
 def kind_of(ids, thinking, chair="user", full=False):
@@ -250,6 +258,56 @@ def test_an_engine_that_is_not_ready_and_an_episode_nobody_played():
     answers = taker.respond([second])
     assert [(q.key.goal, r.kind) for q, r in answers] == [(0, Kind.EMPTY), (1, Kind.TEXT)]
     assert taker.finish((9, 9, 9)) == ()
+
+
+PAGE = Turn("tool", "plan basic", only="agent")
+ROUNDS = (  # two rounds of calls, the first with two calls, one of them with two results
+    Turn("system", "ask size", only="agent"),
+    Turn("user", "want a change"),
+    Turn("agent", "look plan", "one", only="agent"),
+    PAGE,
+    PAGE,
+    Turn("agent", "look size", "two", only="agent"),
+    PAGE,
+    Turn("agent", "size ?", "three"),
+    Turn("user", "red please"),
+    Turn("agent", "look plan", "four", only="agent"),
+    PAGE,
+    Turn("agent", "done", "five"),
+)
+
+
+def test_a_round_of_calls_keeps_its_thoughts_until_the_user_speaks():
+    held, _, tree = converse(ROUNDS, "agent", "sample")
+    thoughts = {n: encode(word) for n, word in enumerate("one two three four five".split())}
+    inside = lambda ids, run: any(ids[i : i + len(run)] == run for i in range(len(ids)))
+    seen = [[n for n, run in thoughts.items() if inside(ids, run)] for ids in held.read]
+    assert seen == [[], [0], [0, 1], [], [3]]
+    assert [asked.onward for asked in held.asked] == [False, True, True, False, True]
+    # the round's end is fed on the trunk once: both calls, all results and the reply, then the user
+    again = held.asked[3].extend
+    whole = [i for ids in RENDER.turns(ROUNDS[2:9]) for i in ids]
+    assert again == whole
+    wanted = RENDER.tree(ROUNDS, "agent", thinking="sample")
+    paths = lambda one: [
+        trees.path(one, i).ids.tolist() for i, s in enumerate(one) if any(s.scored)
+    ]
+    assert paths(tree) == paths(wanted)
+
+
+def test_a_reply_that_found_no_room_leaves_no_line_to_go_on_on():
+    held = ScriptedEngine([[], [THINK_END, 300, END]], full=True)
+    taker = seat.ModelSeat(held, RENDER, "agent", seat.Config(thinking="sample"))
+    for n, turns in enumerate(([ROUNDS[1]], [ROUNDS[1], ROUNDS[2], PAGE])):
+        list(taker.respond([types.Query(types.Key(*EPISODE, n), "agent", tuple(turns))]))
+    assert [asked.onward for asked in held.asked] == [False, False]
+
+
+def test_settings_of_a_seat_that_do_not_exist_are_refused():
+    with pytest.raises(ValueError, match="history 'forget': use one of drop_at_user, drop, keep"):
+        seat.Config(history="forget")
+    with pytest.raises(ValueError, match="thinking 'loud'"):
+        seat.Config(thinking="loud")
 
 
 # --- nobody sees what is not theirs --------------------------------------------------------------

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from mimesis_jax.models import context, decoder, deltanet
+from mimesis_jax.models import context, decoder, deltanet, parallel
 from mimesis_jax.models import spec as specs
 
 Layers = dict[str, jax.Array]
@@ -82,18 +82,21 @@ def apart(params: decoder.Params) -> decoder.Params:
     """The parameters with each period's weights as arrays of their own, for `step` and `extend`.
 
     Both take stacked weights too, but have to cut them out of the stack in every call. The weights
-    of the periods are copied, so this costs their memory once more.
+    of the periods are copied: whoever decodes from these alone should let go of `params`.
     """
     return {**params, "periods": _cut(params["periods"])}
 
 
-@jax.jit
-def _cut(stack):
+def cut(stack):
+    """Traced: a stack [periods, ...] of weights as a tuple of one pytree a period."""
     count = jax.tree.leaves(stack)[0].shape[0]
     return tuple(jax.tree.map(lambda leaf, i=i: leaf[i], stack) for i in range(count))
 
 
-def _opened(spec: specs.Spec, params: decoder.Params):
+_cut = jax.jit(cut)
+
+
+def _opened(spec: specs.Spec, params: decoder.Params, device: parallel.Device):
     """The decoder's module, and the modules of its periods."""
     if not isinstance(params["periods"], tuple):
         model = decoder.module(spec, params)
@@ -102,7 +105,7 @@ def _opened(spec: specs.Spec, params: decoder.Params):
     # A module does not look at the shapes of its weights: one period's do for the whole stack.
     model = decoder.module(spec, {**params, "periods": parts[0]})
     graph, _ = nnx.split(model.periods)
-    return model, [nnx.merge(graph, nnx.State(part)) for part in parts]
+    return model, [nnx.merge(graph, nnx.State(device.open(part))) for part in parts]
 
 
 def init(spec: specs.Spec, slots: int, length: int) -> Cache:
@@ -124,14 +127,17 @@ def init(spec: specs.Spec, slots: int, length: int) -> Cache:
     return Cache(keys, copy(keys), point, copy(point))
 
 
-def _feed(spec: specs.Spec, params, cache: Cache, tokens, count) -> tuple[Cache, jax.Array]:
+def _feed(
+    spec: specs.Spec, params, cache: Cache, tokens, count, device: parallel.Device | None
+) -> tuple[Cache, jax.Array]:
     """Feeds tokens [S, n], of each row the first count [S]; returns the last one's hidden state."""
-    model, periods = _opened(spec, params)
+    device = device or dataclasses.replace(parallel.ALONE, dtype=spec.dtype)
+    model, periods = _opened(spec, params, device)
     slots, width = tokens.shape
     rows = context.rows(spec, cache.length, count, width)
     keys, values = dict(cache.keys), dict(cache.values)
     state, tail = dict(cache.now.state), dict(cache.now.tail)
-    x = model.lookup(tokens.reshape(-1))
+    x = device.lookup(model.embed[...], tokens.reshape(-1))
     layers = [layer for period in periods for layer in period.layers()]
     for (name, kind), layer in zip(_layers(spec), layers, strict=True):
         if kind == "full":
@@ -143,7 +149,7 @@ def _feed(spec: specs.Spec, params, cache: Cache, tokens, count) -> tuple[Cache,
                 layer.enter(x), rows, state[name][0], tail[name][0]
             )
             state[name], tail[name] = new[None], last[None]
-        x = layer.leave(x, mixed)
+        x = layer.leave(x, mixed, device)
     end = jnp.maximum(count - 1, 0)[:, None, None]
     h = jnp.take_along_axis(x.reshape(slots, width, -1), end, axis=1)[:, 0]
     now = Point(cache.length + count, state, tail)
@@ -151,29 +157,41 @@ def _feed(spec: specs.Spec, params, cache: Cache, tokens, count) -> tuple[Cache,
 
 
 def extend(
-    spec: specs.Spec, params: decoder.Params, cache: Cache, tokens: jax.Array, count: jax.Array
+    spec: specs.Spec,
+    params: decoder.Params,
+    cache: Cache,
+    tokens: jax.Array,
+    count: jax.Array,
+    device: parallel.Device | None = None,
 ) -> tuple[Cache, jax.Array]:
     """Feeds the first count[s] of tokens [S, n] int32 to each slot; a count of 0 leaves it alone.
 
     Returns the cache and h [S, D], the hidden state (after the final norm) of each slot's last new
     token; where count is 0 it is meaningless. The caller sees to it that length + count stays
     within the capacity: what lies beyond is dropped.
+    device: this one of several that share the heads (under shard_map; spec is then its own, and
+      params are `apart`).
     """
     width = tokens.shape[1]
     if width > 1:  # whole chunks, of the smallest power of two that will do
         size = min(spec.chunk, 1 << (width - 1).bit_length())
         tokens = jnp.pad(tokens, ((0, 0), (0, -width % size)))
-    return _feed(spec, params, cache, tokens, count.astype(jnp.int32))
+    return _feed(spec, params, cache, tokens, count.astype(jnp.int32), device)
 
 
 def step(
-    spec: specs.Spec, params: decoder.Params, cache: Cache, token: jax.Array, active: jax.Array
+    spec: specs.Spec,
+    params: decoder.Params,
+    cache: Cache,
+    token: jax.Array,
+    active: jax.Array,
+    device: parallel.Device | None = None,
 ) -> tuple[Cache, jax.Array]:
     """Feeds token [S] int32 to the slots that are active [S] bool; the others are left alone.
 
-    Returns the cache and h [S, D], the hidden state after the final norm.
+    device: as in `extend`. Returns the cache and h [S, D], the hidden state after the final norm.
     """
-    return _feed(spec, params, cache, token[:, None], active.astype(jnp.int32))
+    return _feed(spec, params, cache, token[:, None], active.astype(jnp.int32), device)
 
 
 def _choose(mask: jax.Array, then: Point, other: Point) -> Point:

@@ -2,7 +2,8 @@
 
 A conversation has a trunk (what it has been told so far). A request extends the trunk, then decodes
 a reply. The reply is either on a branch (private: the slot then goes back to the trunk, whose next
-extension carries the reply's public part) or on the line itself (the reply stays).
+extension carries the reply's public part) or on the line itself (the reply stays). A round of calls
+and results may go on on the branch (onward) before the slot goes back.
 Between requests a conversation keeps its slot; when slots run short the one that was idle longest
 is evicted and rebuilt from its ids at its next request.
 """
@@ -17,10 +18,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimesis_jax.models import cache as caches
 from mimesis_jax.models import spec as specs
-from mimesis_jax.rollouts import prefill, programs, request, sampling, slots
+from mimesis_jax.rollouts import handover, prefill, programs, request, rows, sampling, slots
 from mimesis_jax.runs import checkpoint
+from mimesis_jax.sharding.layout import Layout
 
 Config = request.Config
 Request = request.Request
@@ -36,24 +37,35 @@ class Engine:
 
     def __init__(
         self, spec: specs.Spec, params, config: Config, *, seed: int = 0, version: int = 0,
-        frozen: str | None = None,
+        frozen: str | None = None, layout: Layout | None = None,
     ):  # fmt: skip
         """params: None until the first load. frozen: content hash (runs.checkpoint) that whatever
-        is loaded must have; a simulator's engine takes no other weights."""
+        is loaded must have; a simulator's engine takes no other weights. layout: a mesh of this
+        process's devices; slots are split over data x fsdp, heads over tensor (None: one device).
+        """
+        self._layout = None if layout is None else handover.decoding(layout)
+        self._groups = 1 if self._layout is None else self._layout.split_rows
+        if config.slots % self._groups:
+            up = -(-config.slots // self._groups) * self._groups
+            raise ValueError(
+                f"{config.slots} slots cannot be split over the {self._groups} devices of data x "
+                f"fsdp: use --config.engine.slots={up}"
+            )
         self.spec, self.config, self.seed, self.frozen = spec, config, seed, frozen
         self._known: dict[Hashable, slots.Conversation] = {}
         self._waiting: collections.deque[request.Running] = collections.deque()
         self._running: dict[int, request.Running] = {}
-        self._slots = slots.Slots(config.slots)
+        self._slots = slots.Slots(config.slots, self._groups)
         self._knobs = sampling.idle(config.slots)
         self._stop = np.full((config.slots, config.stops), -1, np.int32)
         self._depth = np.zeros(config.slots, np.int64)  # tokens in each slot, branch included
-        self._state = programs.start(spec, config.slots, config.length)
-        self._rows = (*(r for r in config.rows if r < config.slots), config.slots)
+        self._state = programs.start(spec, config.slots, config.length, self._layout)
+        local = config.slots // self._groups
+        sizes = (*(count for count in config.rows if count < local), local)
+        self._rows = rows.Book(self._groups, local, sizes)
         self._spans = (*(s for s in config.spans if s < config.length), config.length)
         self.counts: collections.Counter[str] = collections.Counter()
-        self.params: Any = None
-        self._apart: Any = None
+        self._params: Any = None  # as the programs read them; the caller's are not kept
         self.version = version
         if params is not None:
             self.load(params, version)
@@ -77,8 +89,8 @@ class Engine:
                 f"these weights have the hash {found[:12]}, this engine is frozen to "
                 f"{self.frozen[:12]}: load the model that it was made for"
             )
-        self.params, self.version = params, version
-        self._apart = caches.apart(params)
+        self._params = None  # the old copy goes before the new one comes
+        self._params, self.version = handover.local(self.spec, params, self._layout), version
         self._waiting.extendleft(sorted(self._running.values(), key=lambda r: -r.since))
         self._running.clear()
         for conversation in self._known.values():
@@ -95,6 +107,11 @@ class Engine:
             raise ValueError(
                 f"conversation {asked.conversation} has no token to predict from: extend it, or "
                 "give a header"
+            )
+        if asked.onward and not conversation.branch:
+            raise ValueError(
+                f"conversation {asked.conversation} has no private reply to go on from: ask with "
+                "onward=False"
             )
         self._known[asked.conversation] = conversation
         self._slots.hold(conversation)
@@ -127,13 +144,15 @@ class Engine:
 
     def warm(self) -> None:
         """Compiles every program of every shape, so that no later request compiles anything."""
-        for rows in self._rows:
-            nowhere = np.full(rows, self.config.slots, np.int32)
-            self._state = programs.copy(self._state, np.zeros_like(nowhere), nowhere)
+        for count in self._rows.sizes:
+            none = self._rows.choose([], count)
             for span in self._spans:
+                self._state = programs.copy(
+                    self._state, np.zeros_like(none.local), none.local, span, self._layout
+                )
                 for n in self.config.buckets:
-                    self._extend(nowhere, prefill.nothing(rows, n), span)
-                self._block(nowhere, np.zeros(rows, bool), span, NEVER)
+                    self._extend(none, prefill.nothing(len(none.local), n), span)
+                self._block(none, span, NEVER)
 
     # --- one turn of the crank ----------------------------------------------------------------
 
@@ -162,7 +181,7 @@ class Engine:
             starts.append(self._start(running, conversation))
         self.counts["evictions"] = self._slots.evictions
         if starts:
-            plan = prefill.plan(starts, self.config.share)
+            plan = prefill.plan(starts, self.config.share, self._rows.local)
             self.counts["shared_tokens"] += plan.saved
             for stage in plan.stages:
                 self._feed(stage.feeds)
@@ -181,6 +200,7 @@ class Engine:
         asked = running.request
         room = self.config.length - len(conversation.trunk)
         room -= len(asked.extend) + len(asked.header)
+        room -= len(conversation.branch) if asked.onward else 0
         running.limit = max(0, min(asked.limit, room))
         return room >= 1
 
@@ -188,19 +208,28 @@ class Engine:
         """Puts a request's ids on its line and says what its slot has to be fed."""
         asked, slot = running.request, conversation.slot
         fresh = conversation.fed == 0
+        onward = asked.onward and not fresh  # the slot stands on the branch that it goes on on
+        held = len(conversation.branch) - 1 if onward else 0  # the last id was never fed
         again = len(conversation.trunk) if fresh else 0  # was computed once, and lost
-        self.counts["resident_tokens"] += conversation.fed
-        if not running.placed:
+        again += max(0, len(conversation.branch) - 1) if fresh and asked.onward else 0
+        self.counts["resident_tokens"] += conversation.fed + held
+        if running.placed:
+            again += len(running.ids) + (len(asked.header) if asked.private else 0)
+        elif asked.onward:
+            conversation.branch.extend(int(i) for i in asked.extend)
+        else:
+            conversation.branch.clear()
             conversation.trunk.extend(int(i) for i in asked.extend)
             if not asked.private:
                 conversation.trunk.extend(int(i) for i in asked.header)
-        else:
-            again += len(running.ids) + (len(asked.header) if asked.private else 0)
+        inner = [*conversation.branch[held:], *asked.header, *running.ids]
         start = prefill.Start(
-            slot=slot, at=conversation.fed, fresh=fresh, back=conversation.branched,
-            private=asked.private, begun=len(running.ids), shareable=fresh and not running.ids,
+            slot=slot, at=conversation.fed + held, fresh=fresh,
+            back=conversation.branched and not onward, private=asked.private,
+            mark=asked.private and not onward, begun=len(running.ids),
+            shareable=fresh and not running.ids,
             trunk=conversation.trunk[conversation.fed :] + ([] if asked.private else running.ids),
-            branch=[*asked.header, *running.ids] if asked.private else [],
+            branch=inner if asked.private else [],
         )  # fmt: skip
         self.counts["reprefilled_tokens"] += again
         self.counts["prefill_tokens"] += len(start.trunk) + len(start.branch)
@@ -227,51 +256,41 @@ class Engine:
 
     # --- programs on rows ---------------------------------------------------------------------
 
-    def _rows_of(self, chosen: Sequence[int]) -> tuple[np.ndarray, list[int]]:
-        """The slot of each row that is computed for these slots (S: none), and the row of each of
-        these slots. When all slots are computed, row r is slot r."""
-        rows = prefill.fitting(self._rows, len(chosen))
-        place = list(chosen) if rows == self.config.slots else list(range(len(chosen)))
-        found = np.full(rows, self.config.slots, np.int32)
-        found[place] = chosen
-        return found, place
-
     def _feed(self, feeds: Sequence[prefill.Feed]) -> None:
         """Extends slots by ragged runs of ids, in pieces of the smallest shapes that fit."""
         rest = list(feeds)
         while rest:
-            n = prefill.fitting(self.config.buckets, max(len(feed.ids) for feed in rest))
-            rows, place = self._rows_of([feed.slot for feed in rest])
-            span = prefill.fitting(
-                self._spans, max(feed.at + min(n, len(feed.ids)) for feed in rest)
-            )
-            self._extend(rows, prefill.arrays(rest, place, len(rows), n), span)
+            n = rows.fitting(self.config.buckets, max(len(feed.ids) for feed in rest))
+            these = self._rows.of([feed.slot for feed in rest])
+            deepest = max(feed.at + min(n, len(feed.ids)) for feed in rest)
+            fed = prefill.arrays(rest, these.place, len(these.local), n)
+            self._extend(these, fed, rows.fitting(self._spans, deepest))
             self.counts["prefill_calls"] += 1
-            self.counts["prefill_cells"] += len(rows) * n
+            self.counts["prefill_cells"] += len(these.local) * n
             rest = [feed.after(n) for feed in rest if len(feed.ids) > n]
 
-    def _extend(self, rows: np.ndarray, feed: programs.Feed, span: int) -> None:
-        at = None if len(rows) == self.config.slots else rows
-        self._state = programs.extend(self.spec, self._apart, self._state, at, feed, span)
+    def _extend(self, these: rows.Rows, feed: programs.Feed, span: int) -> None:
+        at = None if these.whole else these.local
+        self._state = programs.extend(
+            self.spec, self._params, self._state, at, feed, span, self._layout
+        )
 
     def _copy(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copies slots, (from, to) each."""
+        """Copies slots, (from, to) each, as far as the fullest of them reaches."""
         while pairs:
-            rows = prefill.fitting(self._rows, len(pairs))
-            now, pairs = pairs[:rows], pairs[rows:]
-            source = np.zeros(rows, np.int32)
-            target = np.full(rows, self.config.slots, np.int32)
-            source[: len(now)], target[: len(now)] = zip(*now, strict=True)
-            self._state = programs.copy(self._state, source, target)
-            self.counts["copies"] += len(now)
+            depth = max(self._depth[a] for a, _ in pairs)
+            source, target, later = self._rows.copies(pairs)
+            span = rows.fitting(self._spans, depth)
+            self._state = programs.copy(self._state, source, target, span, self._layout)
+            self.counts["copies"] += len(pairs) - len(later)
+            pairs = later
 
-    def _block(self, rows: np.ndarray, active: np.ndarray, span: int, enough: int):
-        at = None if len(rows) == self.config.slots else rows
-        source = np.minimum(rows, self.config.slots - 1)
-        knobs = jax.tree.map(lambda values: values[source], self._knobs)
+    def _block(self, these: rows.Rows, span: int, enough: int) -> programs.Block:
+        at = None if these.whole else these.local
+        knobs = jax.tree.map(lambda values: values[these.slots], self._knobs)
         self._state, out = programs.decode(
-            self.spec, self._apart, self._state, at, knobs, self._stop[source], active,
-            np.uint32(self.seed), np.int32(enough), self.config.block, span,
+            self.spec, self._params, self._state, at, knobs, self._stop[these.slots], these.real,
+            np.uint32(self.seed), np.int32(enough), self.config.block, span, self._layout,
         )  # fmt: skip
         return out
 
@@ -279,14 +298,14 @@ class Engine:
         """One block on as few rows as hold all running slots."""
         began = time.perf_counter()
         running = list(self._running.items())
-        rows, place = self._rows_of([slot for slot, _ in running])
+        these = self._rows.of([slot for slot, _ in running])
         deepest = max(self._depth[slot] for slot, _ in running) + self.config.block
-        span = prefill.fitting(self._spans, deepest)
+        span = rows.fitting(self._spans, deepest)
         enough = self.config.enough if self._waiting else NEVER
-        out = jax.device_get(self._block(rows, rows < self.config.slots, span, enough))
+        out = jax.device_get(self._block(these, span, enough))
         took = time.perf_counter()
         finished = []
-        for row, (slot, reply) in zip(place, running, strict=True):
+        for row, (slot, reply) in zip(these.place, running, strict=True):
             n = int(out.count[row])
             reply.ids += out.token[row, :n].tolist()
             reply.logp += out.logp[row, :n].tolist()
@@ -296,10 +315,9 @@ class Engine:
             self._depth[slot] += n
             if out.done[row]:
                 finished.append(self._ended(slot, reply))
-        steps = int(out.steps)
-        self.counts["decode_steps"] += steps
-        self.counts["decode_rows"] += steps * len(rows)
-        self.counts["slot_steps"] += steps * self.config.slots
+        self.counts["decode_steps"] += int(out.steps.max())
+        self.counts["decode_rows"] += int(out.steps.sum()) * (len(these.local) // self._groups)
+        self.counts["slot_steps"] += int(out.steps.max()) * self.config.slots
         self.counts["decoded_tokens"] += int(out.count.sum())
         self.counts["blocks"] += 1
         self.counts["decode_microseconds"] += int(1e6 * (took - began))
@@ -307,13 +325,15 @@ class Engine:
         return finished
 
     def _ended(self, slot: int, reply: request.Running) -> Completion:
-        """A private reply goes back to the trunk before it is fed again; one on the line keeps all
-        but its last id in the slot."""
+        """A private reply goes back to the trunk before that is fed again; one on the line keeps
+        all but its last id in the slot."""
         del self._running[slot]
         knobs = self._knobs  # an empty slot asks for no truncation, which costs all rows a sort
         knobs.top_k[slot], knobs.top_p[slot], knobs.min_p[slot] = 0, 1.0, 0.0
         conversation = self._known[reply.request.conversation]
-        if not reply.request.private:
+        if reply.request.private:
+            conversation.branch.extend([*map(int, reply.request.header), *reply.ids])
+        else:
             conversation.trunk.extend(reply.ids)
             conversation.fed = len(conversation.trunk) - 1  # the last id was never fed
         self._slots.rest(conversation)

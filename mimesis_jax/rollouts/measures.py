@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
+from typing import Any
 
 Counts = Mapping[str, float]
 
@@ -49,9 +51,9 @@ def engine(now: Counts, before: Counts | None = None) -> dict[str, float]:
 
 
 def seat(now: Counts, before: Counts | None = None) -> dict[str, float]:
-    """Metrics of a seat's counts: refed_tokens (a private reply's public part, fed once more on the
-    trunk), retokenised (share of replies that a text server would have fed as other ids), and the
-    share of each kind of reply."""
+    """Metrics of a seat's counts: refed_tokens (a private reply's public part, and what tools told
+    it in its round, fed once more on the trunk), retokenised (share of replies that a text server
+    would have fed as other ids), and the share of each kind of reply."""
     c = _Zero(since(now, before))
     kinds = {name: _share(n, c["replies"]) for name, n in c.items() if name.startswith("kind_")}
     return {
@@ -75,6 +77,45 @@ def waiting(now: Counts, before: Counts | None = None) -> dict[str, float]:
         **{f"idle_for_{who}_s": c[f"idle_for_{who}_seconds"] for who in ("agent", "user", "gym")},
         "stray_answers": c["stray_answers"],
     }
+
+
+def sampler_gap(update: Counts) -> dict[str, float]:
+    """sampler_gap_mean and sampler_gap_max in nats, out of the metrics of a batch's first update.
+
+    That update scores the batch by the very weights that sampled it, so its drift is what
+    `scoring.disagreement` of the trees it trained on would say, without another forward. {} where
+    nothing was trained on.
+    """
+    if "drift_max" not in update:
+        return {}
+    return {"sampler_gap_mean": update["drift"], "sampler_gap_max": update["drift_max"]}
+
+
+class Watch:
+    """What playing some episodes cost: made before, read after; `play.play` is handed `meter`.
+
+    A chair that holds no engine (a rule, a person, an endpoint) has no metrics of its own but how
+    long it was waited for.
+    """
+
+    def __init__(self, agent: Any, user: Any):
+        self.meter: collections.Counter[str] = collections.Counter()
+        chairs = {"agent": agent, "user": user}
+        self._seats = {name: seat for name, seat in chairs.items() if hasattr(seat, "engine")}
+        self._before = {
+            name: (dict(held.engine.counts), dict(held.counts))
+            for name, held in self._seats.items()
+        }
+
+    def read(self) -> dict[str, float]:
+        """`engine` and `seat` of each chair that is a model, named agent_METRIC and user_METRIC
+        (of seats on one engine each has the engine's whole), and `waiting`."""
+        found = waiting(self.meter)
+        for name, held in self._seats.items():
+            decoding, speaking = self._before[name]
+            metrics = engine(held.engine.counts, decoding) | seat(held.counts, speaking)
+            found |= {f"{name}_{metric}": value for metric, value in metrics.items()}
+        return found
 
 
 class _Zero(dict[str, float]):

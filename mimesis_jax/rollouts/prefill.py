@@ -12,18 +12,14 @@ import numpy as np
 from mimesis_jax.rollouts import programs
 
 
-def fitting(sizes: Sequence[int], wanted: int) -> int:
-    """The first of ascending sizes that is at least `wanted`, else the last."""
-    return next((size for size in sizes if size >= wanted), sizes[-1])
-
-
 @dataclasses.dataclass(frozen=True)
 class Start:
     """A request that has just got its slot.
 
     slot; at: tokens in it. fresh: whatever is in it is another's. back: it stands on a branch.
-    trunk, branch: ids to feed on the line and on the branch. private: the line is marked between
-    them. begun: sampled tokens among them. shareable: slots of the same trunk may copy it.
+    trunk, branch: ids to feed on the line and on the branch. private: there is a branch; mark: the
+    line is marked before it (not where the slot stands on the branch already). begun: sampled
+    tokens among them. shareable: slots of the same trunk may copy it.
     """
 
     slot: int
@@ -31,6 +27,7 @@ class Start:
     fresh: bool
     back: bool
     private: bool
+    mark: bool
     begun: int
     shareable: bool
     trunk: list[int]
@@ -70,12 +67,31 @@ class Plan:
     saved: int
 
 
-def plan(starts: Sequence[Start], share: int) -> Plan:
+def plan(starts: Sequence[Start], share: int, local: int | None = None) -> Plan:
     """Orders the feeding of slots that have just been given out.
 
     Equal prompts of new conversations are computed in one slot and copied. With share > 0 the
     beginning that different prompts have in common is too, if it has at least that many tokens.
+    local: slots of each device (None: all are one's); prompts are copied on their device only.
     """
+    if local is None:
+        return _planned(starts, share)
+    parts: dict[int, list[Start]] = {}
+    for start in starts:
+        parts.setdefault(start.slot // local, []).append(start)
+    plans = [_planned(part, share) for part in parts.values()]
+    # The devices do theirs at the same time: stages are laid beside one another, the last one last.
+    longest = max(len(one.stages) for one in plans)
+    stages = [Stage([], []) for _ in range(longest)]
+    for one in plans:
+        for stage, more in zip(stages[longest - len(one.stages) :], one.stages, strict=True):
+            stage.feeds.extend(more.feeds)
+            stage.copies.extend(more.copies)
+    return Plan(stages, sum(one.saved for one in plans))
+
+
+def _planned(starts: Sequence[Start], share: int) -> Plan:
+    """`plan` of slots of one device."""
     leaders: dict[tuple[int, ...], Start] = {}
     copies: list[tuple[int, int]] = []
     fed: list[Start] = []
@@ -120,7 +136,7 @@ def _branch(start: Start) -> Feed:
     alone = not start.trunk  # nothing was fed before that could have emptied or rolled back
     return Feed(
         start.slot, start.at + len(start.trunk), start.branch, fresh=alone and start.fresh,
-        back=alone and start.back, mark=True, begun=start.begun,
+        back=alone and start.back, mark=start.mark, begun=start.begun,
     )  # fmt: skip
 
 

@@ -2,20 +2,29 @@
 
 They are module-level jits with the spec static, so every engine of one spec and one shape (agent,
 simulator, evaluation users) shares the same compiled code.
+
+Over several devices (a decode layout) each program runs under shard_map: a device has slots of its
+own and, along the tensor axis, some of the heads. Rows stand for slots of one device, so nothing of
+a cache ever moves between devices; what a tensor group exchanges is one sum a layer part and the
+logits. A block ends on each device by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from mimesis_jax.models import cache as caches
-from mimesis_jax.models import heads
+from mimesis_jax.models import decoder, heads, parallel
 from mimesis_jax.models import spec as specs
-from mimesis_jax.rollouts import sampling, window
+from mimesis_jax.rollouts import handover, sampling, window
+from mimesis_jax.sharding.layout import HEADS, ROWS, Layout
 
 
 @jax.tree_util.register_dataclass
@@ -53,7 +62,8 @@ class Block:
     """One block of at most n tokens a row.
 
     token [R, n] int32, logp, behaviour [R, n] float32, free [R, n] bool: the first count[r] are
-    real. done [R] bool: the reply ended in this block. steps: [] int32, steps taken.
+    real. done [R] bool: the reply ended in this block. steps: [G] int32, steps taken by each of the
+    G devices that have slots of their own (1 without a layout).
     """
 
     token: jax.Array
@@ -65,12 +75,60 @@ class Block:
     steps: jax.Array
 
 
-@functools.partial(jax.jit, static_argnames=("spec", "slots", "length"))
-def start(spec: specs.Spec, slots: int, length: int) -> State:
-    """An empty State."""
-    cache = caches.init(spec, slots, length)
-    hidden = jnp.zeros((slots, spec.width), jnp.float32)
-    return State(cache, hidden, jnp.zeros(slots, jnp.int32))
+# --- over devices -------------------------------------------------------------------------------
+
+ROW: Any = P(ROWS)
+_HEADS: Any = P(None, ROWS, HEADS)  # keys, values and recurrent states: by slots and heads
+_TAIL: Any = P(None, ROWS, None, HEADS)
+_POINT = caches.Point(ROW, _HEADS, _TAIL)
+STATE = State(caches.Cache(_HEADS, _HEADS, _POINT, _POINT), ROW, ROW)  # how a State is split
+
+
+def _over(layout: Layout | None, body: Callable, into: tuple, out: Any) -> Callable:
+    """`body` on every device of the layout, arguments and results split as told; alone as it is."""
+    if layout is None:
+        return body
+    return jax.shard_map(body, mesh=layout.mesh, in_specs=into, out_specs=out, check_vma=False)
+
+
+def _own(spec: specs.Spec, layout: Layout | None) -> tuple[specs.Spec, parallel.Device | None]:
+    """What one device computes: its spec, and itself among the others."""
+    if layout is None:
+        return spec, None
+    lies = layout.specs(decoder.axes(spec), decoder.abstract(spec))
+    return parallel.local(spec, layout), parallel.device(spec, layout, lies)
+
+
+def _lies(spec: specs.Spec, layout: Layout | None) -> Any:
+    return None if layout is None else handover.lies(spec, layout)
+
+
+def _logits(spec: specs.Spec, params, hidden: jax.Array, layout: Layout | None) -> jax.Array:
+    """Logits [R, V] of rows whose tensor group has a part of the vocabulary each."""
+    if layout is None or layout.rules()["vocab"] != HEADS or layout.size(HEADS) == 1:
+        return heads.logits(spec, params, hidden)
+    share = spec.vocab // layout.size(HEADS)
+    shared = dataclasses.replace(spec, vocab=share, vocab_real=share)
+    part = heads.logits(shared, params, hidden)
+    out = jax.lax.all_gather(part, HEADS, axis=-1, tiled=True)
+    return jnp.where(jnp.arange(spec.vocab) < spec.vocab_real, out, -jnp.inf)
+
+
+# --- the programs -------------------------------------------------------------------------------
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "slots", "length", "layout"))
+def start(spec: specs.Spec, slots: int, length: int, layout: Layout | None = None) -> State:
+    """An empty State. layout: for decoding (handover.decoding); slots are split over its rows."""
+    own, _ = _own(spec, layout)
+    count = slots if layout is None else slots // layout.split_rows
+
+    def body() -> State:
+        cache = caches.init(own, count, length)
+        hidden = jnp.zeros((count, own.width), jnp.float32)
+        return State(cache, hidden, jnp.zeros(count, jnp.int32))
+
+    return _over(layout, body, (), STATE)()
 
 
 def _rows(state: State, slots, span: int | None) -> State:
@@ -82,55 +140,103 @@ def _rows(state: State, slots, span: int | None) -> State:
     return State(cache, pick(state.hidden), pick(state.count))
 
 
-def _back(state: State, slots, span: int | None, part: State) -> State:
-    """Writes the rows back; rows past the last slot are dropped."""
+def _back(state: State, slots, span: int | None, part: State, marks: bool = False) -> State:
+    """Writes the rows back; rows past the last slot are dropped. marks: their marks may have moved
+    (else a second copy of every recurrent state need not be read and written)."""
     cache = window.put(state.cache, slots, span, part.cache)
+    if not marks:
+        cache = dataclasses.replace(cache, marked=state.cache.marked)
     if slots is None:
         return State(cache, part.hidden, part.count)
     hidden = state.hidden.at[slots].set(part.hidden, mode="drop")
     return State(cache, hidden, state.count.at[slots].set(part.count, mode="drop"))
 
 
-@functools.partial(jax.jit, static_argnames=("spec", "span"), donate_argnums=2)
-def extend(spec, params, state: State, slots, feed: Feed, span: int | None = None) -> State:
+@functools.partial(jax.jit, static_argnames=("spec", "span", "layout"), donate_argnums=2)
+def extend(spec, params, state: State, slots, feed: Feed, span: int | None = None,
+           layout: Layout | None = None) -> State:  # fmt: skip
     """Empties, rolls back, marks and feeds slots, in this order, row r being slot slots[r].
 
     slots: [R] int32, each slot once; S for a row that stands for none. R may be less than S: only
     these rows are computed. None: row r is slot r, R = S, and nothing is copied out and back.
     span: tokens that no fed slot exceeds afterwards; attention reads no further. None: all.
+    layout: as in `start`; rows and slots are then split over the devices in order, and `slots` are
+    numbers on their own device.
     Returns the State.
     """
-    part = _rows(state, slots, span)
-    cache = caches.reset(part.cache, feed.fresh)
-    cache = caches.mark(caches.rollback(cache, feed.back), feed.mark)
-    cache, hidden = caches.extend(spec, params, cache, feed.tokens, feed.count)
-    hidden = jnp.where((feed.count > 0)[:, None], hidden.astype(jnp.float32), part.hidden)
-    count = jnp.where(feed.begun >= 0, feed.begun, part.count)
-    return _back(state, slots, span, State(cache, hidden, count))
+    own, device = _own(spec, layout)
+
+    def body(params, state: State, slots, feed: Feed) -> State:
+        part = _rows(state, slots, span)
+        cache = caches.reset(part.cache, feed.fresh)
+        cache = caches.mark(caches.rollback(cache, feed.back), feed.mark)
+        cache, hidden = caches.extend(own, params, cache, feed.tokens, feed.count, device)
+        hidden = jnp.where((feed.count > 0)[:, None], hidden.astype(jnp.float32), part.hidden)
+        count = jnp.where(feed.begun >= 0, feed.begun, part.count)
+        return _back(state, slots, span, State(cache, hidden, count), marks=True)
+
+    run = _over(layout, body, (_lies(spec, layout), STATE, ROW, ROW), STATE)
+    return run(params, state, slots, feed)
 
 
-@functools.partial(jax.jit, donate_argnums=0)
-def copy(state: State, source: jax.Array, target: jax.Array) -> State:
-    """Makes slot target[r] a copy of slot source[r], both [R] int32; a target of S is none."""
-    part = _rows(state, source, None)
-    return _back(state, target, None, part)
+@functools.partial(jax.jit, static_argnames=("span", "layout"), donate_argnums=0)
+def copy(state: State, source: jax.Array, target: jax.Array, span: int | None = None,
+         layout: Layout | None = None) -> State:  # fmt: skip
+    """Makes slot target[r] a copy of slot source[r] (not of its mark), both [R] int32; a target of
+    S is none.
+
+    span: tokens that no source exceeds; no more are copied. layout: as in `extend`.
+    """
+
+    def body(state: State, source, target) -> State:
+        return _back(state, target, span, _rows(state, source, span))
+
+    return _over(layout, body, (STATE, ROW, ROW), STATE)(state, source, target)
 
 
-@functools.partial(jax.jit, static_argnames=("spec", "block", "span"), donate_argnums=2)
+@functools.partial(jax.jit, static_argnames=("spec", "block", "span", "layout"), donate_argnums=2)
 def decode(
     spec, params, state: State, slots, knobs: sampling.Knobs, stop, active, seed, enough,
-    block: int, span: int | None = None,
+    block: int, span: int | None = None, layout: Layout | None = None,
 ):  # fmt: skip
     """Decodes up to `block` tokens in each active row, in one loop on the device.
 
-    slots, span: as in `extend`. knobs: over R rows. stop: [R, n] int32 ids that end a reply (-1:
-    none). active: [R] bool. seed: uint32. enough: int32; the block ends early when that many
-    replies have ended. A reply ends at a stop id or at knobs.limit tokens. Its last id is not fed
-    to the cache. Returns (State, Block over R rows).
+    slots, span, layout: as in `extend`. knobs: over R rows. stop: [R, n] int32 ids that end a reply
+    (-1: none). active: [R] bool. seed: uint32. enough: int32; the block ends early when that many
+    replies (of a device) have ended. A reply ends at a stop id or at knobs.limit tokens. Its last
+    id is not fed to the cache. Returns (State, Block over R rows).
     """
-    whole, rows = state, active.shape[0]
-    state = _rows(whole, slots, span)
-    keys = sampling.streams(seed, knobs.stream)
+    own, device = _own(spec, layout)
+
+    def body(params, state: State, slots, knobs, stop, active, seed, enough):
+        part = _rows(state, slots, span)
+        keys = sampling.streams(seed, knobs.stream)
+        logits = lambda hidden: _logits(spec, params, hidden, layout)
+        feed = lambda *fed: caches.step(own, params, fed[0], fed[1], fed[2], device)
+        draw = functools.partial(_step, logits, feed, keys, knobs, stop)
+        part, out = _block(draw, part, active, enough, block)
+        return _back(state, slots, span, part), out
+
+    into = (_lies(spec, layout), STATE, ROW, ROW, ROW, ROW, P(), P())
+    run = _over(layout, body, into, (STATE, ROW))
+    return run(params, state, slots, knobs, stop, active, seed, enough)
+
+
+def _step(logits: Callable, feed: Callable, keys, knobs, stop, state: State, live):
+    """One token for each live row. Returns the state after it, who ended, and what was drawn."""
+    drawn = sampling.draw(logits(state.hidden), keys, state.count, knobs)
+    token = drawn[0]
+    count = state.count + live
+    ended = live & (jnp.any(token[:, None] == stop, axis=-1) | (count >= knobs.limit))
+    goes = live & ~ended
+    cache, hidden = feed(state.cache, token, goes)
+    hidden = jnp.where(goes[:, None], hidden.astype(jnp.float32), state.hidden)
+    return State(cache, hidden, count), ended, drawn
+
+
+def _block(draw: Callable, state: State, active, enough, block: int) -> tuple[State, Block]:
+    """Up to `block` steps in one loop on the device."""
+    rows = active.shape[0]
     out = Block(
         token=jnp.zeros((rows, block), jnp.int32),
         logp=jnp.zeros((rows, block), jnp.float32),
@@ -138,19 +244,14 @@ def decode(
         free=jnp.zeros((rows, block), bool),
         count=jnp.zeros(rows, jnp.int32),
         done=jnp.zeros(rows, bool),
-        steps=jnp.int32(0),
+        steps=jnp.zeros(1, jnp.int32),
     )
 
     def body(carry):
         state, live, out = carry
-        logits = heads.logits(spec, params, state.hidden)
-        token, logp, behaviour, free = sampling.draw(logits, keys, state.count, knobs)
-        count = state.count + live
-        ended = live & (jnp.any(token[:, None] == stop, axis=-1) | (count >= knobs.limit))
-        cache, hidden = caches.step(spec, params, state.cache, token, live & ~ended)
-        hidden = jnp.where((live & ~ended)[:, None], hidden.astype(jnp.float32), state.hidden)
+        state, ended, (token, logp, behaviour, free) = draw(state, live)
         put = lambda old, new: jax.lax.dynamic_update_slice_in_dim(
-            old, new[:, None].astype(old.dtype), out.steps, axis=1
+            old, new[:, None].astype(old.dtype), out.steps[0], axis=1
         )
         out = Block(
             token=put(out.token, token),
@@ -161,11 +262,11 @@ def decode(
             done=out.done | ended,
             steps=out.steps + 1,
         )
-        return State(cache, hidden, count), live & ~ended, out
+        return state, live & ~ended, out
 
     def going(carry):
         _, live, out = carry
-        return (out.steps < block) & jnp.any(live) & (jnp.sum(out.done) < enough)
+        return (out.steps[0] < block) & jnp.any(live) & (jnp.sum(out.done) < enough)
 
     state, _, out = jax.lax.while_loop(going, body, (state, active, out))
-    return _back(whole, slots, span, state), out
+    return state, out

@@ -52,6 +52,8 @@ class Request:
     conversation: names the state on the device.
     extend: ids the trunk grows by before the reply. header: ids fed after them, on the branch.
     private: roll back to the trunk afterwards (header and reply are then forgotten).
+    onward: go on from the conversation's last private reply instead: `extend` is fed on its branch
+      and the trunk stays (a round of calls and results, whose reasoning stays in context).
     stream: (stream, goal, copy, turn), the name of the request's random stream.
     limit: most sampled tokens. stop: ids that end the reply (the id is part of it).
     ban, ban_until: `ban` may not be sampled before that many tokens (minimum thinking).
@@ -70,11 +72,14 @@ class Request:
     min_p: float = 0.0
     ban: int = sampling.NO_BAN
     ban_until: int = 0
+    onward: bool = False
 
     def check(self, stops: int) -> None:
         """Raises ValueError naming what could never run; stops: most stop ids of the engine."""
         if self.limit < 1:
             raise ValueError(f"limit {self.limit}: a reply needs at least one token")
+        if self.onward and not self.private:
+            raise ValueError("onward=True goes on on a private branch: ask with private=True too")
         if len(self.stop) > stops:
             raise ValueError(
                 f"{len(self.stop)} stop ids, this engine takes {stops}: raise Config.stops"

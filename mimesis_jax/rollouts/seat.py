@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from mimesis_jax.chat import render
 from mimesis_jax.rollouts import engine as engines
 
 Thinking = Literal["sample", "empty", "none"]
+History = Literal["drop_at_user", "drop", "keep"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Config:
     thinking: "sample" a private thought before the message, "empty" (a closed empty thought is
       put before it), or "none" (no thought block; the reply stays on the trunk).
     limit: most tokens of a reply, thought included. min_think: fewest tokens of a sampled thought.
+    history: how long own thoughts stay in context, as `Renderer.tree` has it: "drop_at_user" (until
+      the other chair speaks: a round of calls and results keeps them), "drop" (until the next turn
+      of any kind) or "keep" (for good: all lies on one line).
+
+    Raises ValueError for a thinking or a history that is none of these.
     """
 
     thinking: Thinking = "none"
@@ -36,6 +42,12 @@ class Config:
     min_p: float = 0.0
     limit: int = 48
     min_think: int = 0
+    history: History = "drop_at_user"
+
+    def __post_init__(self):
+        for name, known in (("thinking", get_args(Thinking)), ("history", get_args(History))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} {getattr(self, name)!r}: use one of {', '.join(known)}")
 
 
 @dataclasses.dataclass
@@ -45,6 +57,11 @@ class _Memory:
     seen: int = 0  # turns of the view already rendered
     own: list[int] | None = None  # public ids of the last own reply, still to be put on the trunk
     trunk: int = -1  # index of the last trunk segment
+    inner: int = -1  # the segment that a round's private line ends with; -1 while there is none
+    end: list[int] = dataclasses.field(default_factory=list)  # ids between that line and a turn
+    later: list[int] = dataclasses.field(
+        default_factory=list
+    )  # the trunk's, when the round is over
     segments: list[types.Segment] = dataclasses.field(default_factory=list)
 
 
@@ -82,27 +99,39 @@ class ModelSeat:
 
     @property
     def _private(self) -> bool:
-        return self.config.thinking != "none"
+        return self.config.thinking != "none" and self.config.history != "keep"
+
+    def _context(self, memory: _Memory, query: types.Query) -> tuple[list[int], bool]:
+        """Ids that are new to this chair, and whether they go on on its private line."""
+        first, turns = memory.seen == 0, list(query.turns[memory.seen :])
+        if memory.own is not None:  # the own turn's ids are those sampled
+            at = next((n for n, turn in enumerate(turns) if turn.author == self.chair), None)
+            turns = turns if at is None else turns[:at] + turns[at + 1 :]
+        new = [int(i) for i in self.renderer.opening(turns)] if first else []
+        for ids in self.renderer.turns(turns, first=first):
+            new.extend(int(i) for i in ids)
+        own = list(memory.own or ())
+        memory.seen, memory.own = len(query.turns), None
+        heard = any(t.author in types.CHAIRS and t.author != self.chair for t in turns)
+        if memory.inner >= 0 and not heard:
+            memory.later += own + new
+            return memory.end + new, True
+        again, memory.later, memory.inner = memory.later + own, [], -1
+        self.counts["refed_tokens"] += len(again) if self._private else 0
+        return again + new, False
 
     def _submit(self, query: types.Query) -> None:
         name = (self.chair, *query.key.episode)
         memory = self._memory.setdefault(name, _Memory())
-        context = list(memory.own or ())
-        self.counts["refed_tokens"] += len(context) if self._private else 0
-        first, turns = memory.seen == 0, list(query.turns[memory.seen :])
-        if memory.own is not None:  # the own turn's ids are already in `context` (or on the line)
-            own = next((n for n, turn in enumerate(turns) if turn.author == self.chair), None)
-            turns = turns if own is None else turns[:own] + turns[own + 1 :]
-        if first:
-            context.extend(int(i) for i in self.renderer.opening(turns))
-        for ids in self.renderer.turns(turns, first=first):
-            context.extend(int(i) for i in ids)
-        memory.seen, memory.own = len(query.turns), None
+        context, onward = self._context(memory, query)
         if context:
-            memory.segments.append(
-                types.segment(context, memory.trunk, turn=query.key.turn, kind="trunk")
-            )
-            memory.trunk = len(memory.segments) - 1
+            tip = memory.inner if onward else memory.trunk
+            kind: Literal["branch", "trunk"] = "branch" if onward else "trunk"
+            memory.segments.append(types.segment(context, tip, turn=query.key.turn, kind=kind))
+            if onward:
+                memory.inner = len(memory.segments) - 1
+            else:
+                memory.trunk = len(memory.segments) - 1
         config = self.config
         sampled = config.thinking == "sample"
         key = query.key
@@ -112,6 +141,7 @@ class ModelSeat:
                 extend=context,
                 header=list(self._header()),
                 private=self._private,
+                onward=onward,
                 # Two chairs that share a seed must not share a stream.
                 stream=(key.stream, key.goal, key.copy, 2 * key.turn + (self.chair == "agent")),
                 stop=tuple(self.renderer.stops(self.chair)),
@@ -140,12 +170,13 @@ class ModelSeat:
         )  # fmt: skip
         ids = completion.ids.tolist()
         parsed = self.renderer.parse(ids, self.config.thinking, self.chair)
-        self._record(memory, query, sample, completion)
+        self._record(memory, query, sample)
+        memory.end = [int(i) for i in self.renderer.missing_end(ids)]
         if self._private:
             public = self.renderer.continuation(self.chair, ids, self.config.thinking)
+            memory.own = [int(i) for i in public]
         else:
-            public = self.renderer.missing_end(ids)
-        memory.own = [int(i) for i in public]
+            memory.own = memory.end
         self.counts["replies"] += 1
         if not completion.stopped:
             kind = types.Kind.UNPARSED
@@ -163,20 +194,23 @@ class ModelSeat:
             self.counts["retokenised_turns"] += 1  # what a text server would have fed differently
         return types.Reply(kind, parsed.public, parsed.private, reason, sample)
 
-    def _record(self, memory, query, sample: types.Sample, completion) -> None:
+    def _record(self, memory: _Memory, query: types.Query, sample: types.Sample) -> None:
         header, ids = sample.header, sample.ids
         zeros, blank = np.zeros(len(header), np.float32), np.zeros(len(header), bool)
         # A reply directly at the root of an empty trunk has no predecessor for its first header
         # token; headers are never scored, so every scored token has one.
         reply = types.segment(
             np.concatenate([header, ids]),
-            memory.trunk,
+            memory.trunk if memory.inner < 0 else memory.inner,
             scored=np.concatenate([blank, np.ones(len(ids), bool)]),
             weight=np.concatenate([zeros, sample.free.astype(np.float32)]),
             old_logp=np.concatenate([zeros, sample.logp]),
             turn=query.key.turn,
-            kind="branch" if self._private else "trunk",
+            kind="trunk" if self.config.thinking == "none" else "branch",
         )
         memory.segments.append(reply)
         if not self._private:
             memory.trunk = len(memory.segments) - 1
+        elif self.config.history == "drop_at_user":
+            # An empty reply (refused by a full slot) leaves no line that could go on.
+            memory.inner = len(memory.segments) - 1 if len(ids) else -1

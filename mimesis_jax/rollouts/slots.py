@@ -9,11 +9,13 @@ from collections.abc import Hashable
 @dataclasses.dataclass(eq=False)
 class Conversation:
     """trunk: all ids of its line. fed: how many of them are in its slot. slot: -1 for none.
-    busy: it has an open request. branched: its slot stands on a private reply that ended, and has
-    to go back to the mark before it is fed again."""
+    branch: ids of the private line, after the trunk, that its last replies are on. busy: it has an
+    open request. branched: its slot stands on the branch (whose last id was never fed), and goes
+    back to the mark before the trunk is fed again."""
 
     name: Hashable
     trunk: list[int] = dataclasses.field(default_factory=list)
+    branch: list[int] = dataclasses.field(default_factory=list)
     fed: int = 0
     slot: int = -1
     busy: bool = False
@@ -27,10 +29,12 @@ class Slots:
     request that waits with it.
     """
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, groups: int = 1):
+        """groups: devices that have count / groups slots each, given out in turn."""
         self.count = count
         self.evictions = 0
-        self._free = list(range(count))[::-1]
+        local = count // groups
+        self._free = sorted(range(count), key=lambda slot: (slot % local, slot // local))[::-1]
         self._idle: dict[Conversation, None] = {}  # resident and without a request, oldest first
 
     def place(self, conversation: Conversation) -> bool:
