@@ -12,6 +12,7 @@ from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.forest import tree as trees
 from mimesis_jax.losses import advantage
+from mimesis_jax.rollouts import scoring
 from mimesis_jax.runs import compiles as compiling
 from mimesis_jax.trainers import agent, credit, optimizer, reinforce
 from mimesis_jax.users import population
@@ -87,6 +88,10 @@ def test_agent_steps_learn_report_and_never_recompile():
         assert metrics["gate_mean"] != 0.5 and 0 < metrics["none_share"] < 1
         assert metrics["sampler_gap_max"] < 1e-4
         assert metrics["lr"] == 1e-3 and metrics["turns"] > 1
+        assert metrics["agent_tokens"] > 0 and metrics["agent_tokens_per_s"] > 0
+        assert 0 < metrics["agent_slots_busy"] <= 1 and metrics["agent_saved_by_residency"] > 0
+        assert metrics["agent_reprefilled_tokens"] == 0 and metrics["wait_agent_s"] > 0
+        assert "user_tokens" not in metrics  # a rule has no engine
         assert {"success", "rollout_seconds", "score_seconds", "update_seconds"} <= set(metrics)
         assert {f"stop_{stop}" for stop in types.Stop} <= set(metrics)
         _, episodes, own = kept[i]
@@ -121,6 +126,20 @@ def test_groups_without_variance_take_csd_and_missing_rewards_take_nothing():
     bare = dataclasses.replace(have, coach=None)
     state, metrics, _, _ = agent.step(fresh(), 0, bare, CONFIG)
     assert metrics["trained_trees"] == 0 and change(state) == 0
+
+
+def test_a_plain_step_says_how_far_its_sampler_is_off_without_a_forward_of_its_own():
+    """Held against a scoring forward of the same trees; other temperatures, so that it shows."""
+    config = dataclasses.replace(CONFIG, loss=reinforce.Loss(temperature=0.7))
+    have = parts(small_desk.PEOPLE.goals, None)
+    _, metrics, _, own = agent.step(fresh(), 0, have, config)
+    live = [tree for tree in own if trees.column([tree], "weight").any()]
+    assert live
+    scored = scoring.score(small_desk.spec(), small_desk.params(), live, SHAPE, temperature=0.7)
+    wanted = scoring.disagreement(live, scored)
+    assert wanted["sampler_gap_max"] > 0.1
+    for name, value in wanted.items():
+        assert metrics[name] == pytest.approx(value, rel=1e-4)
 
 
 def test_agent_configurations_that_cannot_work_are_refused():

@@ -18,7 +18,7 @@ from mimesis_jax.chat import render
 from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
-from mimesis_jax.rollouts import play, seat
+from mimesis_jax.rollouts import measures, play, seat
 from mimesis_jax.trainers import coaching, credit, optimizer, reinforce
 
 
@@ -71,10 +71,13 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     t0 = clock()
     parts.chair.engine.load(state.params, version=i)
     goals = parts.goals(i, config.goals)
+    watch = measures.Watch(parts.chair, parts.user)
     episodes = play.play(
         play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
         agent=parts.chair, user=parts.user, at_once=parts.chair.engine.config.slots,
+        meter=watch.meter,
     )  # fmt: skip
+    played = watch.read()
     t1 = clock()
 
     trees = [e.trees["agent"] for e in episodes]
@@ -112,8 +115,10 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         )
         if k == 0:
             metrics |= out
+        if k == 0 and not csd:
+            metrics |= measures.sampler_gap(out)
     t3 = clock()
-    metrics |= outcomes(episodes) | {
+    metrics |= outcomes(episodes) | played | {
         "goals": len(goals), "learnable_tokens": learnable,
         "rollout_seconds": t1 - t0, "score_seconds": t2 - t1, "update_seconds": t3 - t2, "lr": lr,
     }  # fmt: skip

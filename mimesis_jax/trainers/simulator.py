@@ -17,7 +17,7 @@ from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
-from mimesis_jax.rollouts import play, seat
+from mimesis_jax.rollouts import measures, play, seat
 from mimesis_jax.trainers import credit, optimizer, reinforce
 
 
@@ -69,10 +69,13 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     t0 = clock()
     parts.chair.engine.load(state.params, version=i)
     goals = parts.goals(i, config.rows)
+    watch = measures.Watch(parts.agent, parts.chair)
     episodes = play.play(
         play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
         agent=parts.agent, user=parts.chair, at_once=parts.chair.engine.config.slots,
+        meter=watch.meter,
     )  # fmt: skip
+    played = watch.read()
     t1 = clock()
     scored, judged = parts.judge(state.params, episodes)
     trees = [e.trees["user"] for e in episodes]
@@ -92,9 +95,9 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
             parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer, names
         )
         if k == 0:
-            metrics |= out
+            metrics |= out | measures.sampler_gap(out)
     t3 = clock()
-    metrics |= judged | {
+    metrics |= judged | played | {
         "reward": float(scored.reward[scored.mask].mean()) if scored.mask.any() else 0.0,
         "reward_std": float(scored.reward[scored.mask].std()) if scored.mask.any() else 0.0,
         "judge_failures": scored.failures / max(1, len(episodes)),
