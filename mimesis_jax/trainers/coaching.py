@@ -16,23 +16,27 @@ from mimesis_jax.chat import render
 from mimesis_jax.coach import notes as coach_notes
 from mimesis_jax.coach.notes import Notes
 from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import scoring
 
 
-def rows(shape: pack.Shape) -> pack.Shape:
+def rows(shape: pack.Shape, compute: decoder.Compute = decoder.ALONE) -> pack.Shape:
     """The scoring forest's rows for updates of `shape`: half as many, twice as long.
 
     A tree with its teachers is about twice as long, and two of them rarely fit a row of the
     update's: measured on the demo, 27,600 places in place of 32,300, and a forward a quarter
-    faster. Where rows would become long enough for block lists they stay as they are.
+    faster. Where rows would become long enough for block lists they stay as they are, and so they
+    do where half of them cannot be split over the devices of `compute`.
     """
-    if 2 * shape.length > shape.dense:
+    half = -(-shape.rows // 2)
+    apart = compute.layout is not None and half % compute.layout.split_rows
+    if 2 * shape.length > shape.dense or apart:
         return shape
-    return dataclasses.replace(shape, rows=-(-shape.rows // 2), length=2 * shape.length)
+    return dataclasses.replace(shape, rows=half, length=2 * shape.length)
 
 
 def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.Renderer, shape,
-                 temperature, names=None):  # fmt: skip
+                 temperature, names=None, compute: decoder.Compute = decoder.ALONE):  # fmt: skip
     """One forward over all students and teachers.
 
     Returns l_S [n] for all scored tokens of `trees`, and l_T [n], NaN where there is no note.
@@ -47,7 +51,8 @@ def _differences(spec, params, trees, notes: Sequence[Notes], renderer: render.R
         teachers.append(taught.teacher + start)
         start += tree.scored_count([taught.tree])
     logp = scoring.score(
-        spec, params, grown, rows(shape), temperature=temperature, names=names
+        spec, params, grown, rows(shape, compute), temperature=temperature, names=names,
+        compute=compute,
     )  # fmt: skip
     # Scored tokens of the grown trees that are no teacher's are the plain trees' own, in order.
     is_teacher = np.zeros(len(logp), bool)
@@ -71,6 +76,7 @@ def coached(
     beta: float,
     temperature: float = 1.0,
     names: Sequence[str] | None = None,
+    compute: decoder.Compute = decoder.ALONE,
 ) -> tuple[list[types.Tree], dict[str, float]]:
     """Writes old_logp, gate and coached onto each tree's scored tokens.
 
@@ -79,7 +85,7 @@ def coached(
     trees. Returns the trees and metrics.
     """
     student, teacher = _differences(
-        spec, params, trees, notes, renderer, shape, temperature, names
+        spec, params, trees, notes, renderer, shape, temperature, names, compute
     )  # fmt: skip
     free = tree.column(trees, "weight") > 0
     has = np.isfinite(teacher) & free
