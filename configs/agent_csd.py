@@ -28,5 +28,6 @@ def get_config() -> ConfigDict:
             "seed": base.seed,
             "agent_csd": base.agent_csd,
             "evaluation": base.evaluation,
+            "checkpoints": base.checkpoints,
         }
     )

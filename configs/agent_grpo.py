@@ -28,5 +28,6 @@ def get_config() -> ConfigDict:
             "seed": base.seed,
             "agent_grpo": base.agent_grpo,
             "evaluation": base.evaluation,
+            "checkpoints": base.checkpoints,
         }
     )

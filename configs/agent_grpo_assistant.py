@@ -28,5 +28,6 @@ def get_config() -> ConfigDict:
             "seed": base.seed,
             "agent_grpo_assistant_user": base.agent_grpo_assistant_user,
             "evaluation": base.evaluation,
+            "checkpoints": base.checkpoints,
         }
     )

@@ -6,9 +6,11 @@ mimesis demo --out runs/quick --quick   (make demo QUICK=1): proves the path, cl
 
 from ml_collections import ConfigDict
 
+GUARD = {"explode": 100.0, "patience": 5}  # see trainers.optimizer.Config
+
 
 def supervised(steps, lr, save_every=100):
-    optimizer = ConfigDict({"method": "muon", "lr": lr, "warmup": 10})
+    optimizer = ConfigDict({"method": "muon", "lr": lr, "warmup": 10, **GUARD})
     return ConfigDict({"steps": steps, "save_every": save_every, "optimizer": optimizer})
 
 
@@ -31,6 +33,7 @@ def agent(steps, alpha):
                 "warmup": 2,
                 "decay": "constant",
                 "weight_decay": 0.0,
+                **GUARD,
             },
         }
     )
@@ -87,6 +90,7 @@ def get_config():
                 "warmup": 2,
                 "decay": "constant",
                 "weight_decay": 0.0,
+                **GUARD,
             },
         }
     )
@@ -95,6 +99,8 @@ def get_config():
     config.agent_grpo_assistant_user = agent(28, 0.0)
     config.user_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 40})
     config.agent_seat = ConfigDict({"thinking": "none", "temperature": 1.0, "limit": 16})
+    # Newest ones that stay, steps whose multiples stay for good (0: none), and where ("": in OUT).
+    config.checkpoints = ConfigDict({"keep": 2, "every": 0, "folder": ""})
     config.evaluation = ConfigDict({"goals": 24, "temperature": 0.5, "behaviour_rows": 12})
     # What --quick changes: the same path in few steps.
     short = {"steps": 25, "save_every": 10}

@@ -28,5 +28,6 @@ def get_config() -> ConfigDict:
             "seed": base.seed,
             "sft_perfect": base.sft_perfect,
             "evaluation": base.evaluation,
+            "checkpoints": base.checkpoints,
         }
     )

@@ -30,6 +30,7 @@ from ml_collections import ConfigDict
 def get_config() -> ConfigDict:
     """The values by section; any of them can be set with --config.KEY=VALUE."""
     adamw = dict(decay="cosine", floor=0.1, weight_decay=0.1, clip=1.0)
+    adamw |= dict(explode=100.0, patience=5)
     return ConfigDict(
         {
             "kind": "people",
@@ -44,6 +45,7 @@ def get_config() -> ConfigDict:
                 "validation": 3,
                 "max_bad_share": 0.01,
             },
+            "checkpoints": {"keep": 2, "every": 0, "folder": ""},
             "model": {"vocab": 2048, "width": 192, "mlp": 576, "periods": 2, "chunk": 16},
             "rows": {"rows": 2, "length": 768, "context": 384, "turn": 160},
             "base": {

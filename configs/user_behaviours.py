@@ -27,5 +27,6 @@ def get_config() -> ConfigDict:
             "seed": base.seed,
             "user_behaviours": base.user_behaviours,
             "evaluation": base.evaluation,
+            "checkpoints": base.checkpoints,
         }
     )

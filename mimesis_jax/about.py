@@ -15,6 +15,7 @@ reads   a configuration file (configs/demo.py when --config is not given)
 writes  OUT/summary.json and OUT/report.html, and beside them config.json, versions.json,
         metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/ and checkpoints
 A run that was stopped, even with kill -9, goes on when the same command is given again.
+On SIGTERM it saves after the step at hand and ends with status 143. docs/running.md says the rest.
 
 example: mimesis demo --out runs/demo
          mimesis demo --quick --out /tmp/quick      the same path in few steps; claims nothing
@@ -26,6 +27,7 @@ reads   the configuration file, and the data and checkpoints it names
 writes  the run folder OUT (runs/NAME of the configuration when --out is not given): config.json,
         versions.json, metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/, checkpoints
 A run that was stopped goes on when the same command is given again.
+On SIGTERM it saves after the step at hand and ends with status 143. docs/running.md says the rest.
 
 example: mimesis train --config thoughttrace --out runs/tt --config.base.steps=200
          mimesis train --config agent_grpo --out runs/g2 --config.agent_grpo.steps=20
@@ -53,6 +55,19 @@ even with kill -9, it goes on when the same command is given again.
 
 example: mimesis evidence --config experiments/training_user --out runs/evidence
          mimesis evidence --config experiments/csd --seeds 2 --start runs/demo --out runs/look
+""",
+    "replay": """
+Computes the batch again at which a run stopped itself, since several updates in a row had a
+gradient that was not finite or far larger than those before: where the first value that is not
+finite appears (batch, parameters, embedding, layer, head, part of the loss; and on the way back),
+and the norm of every tensor's gradient. Works for supervised and for reinforced batches, on one
+device.
+
+reads   RUN/spoilt/PHASE-STEP, which the run wrote when it stopped
+writes  standard output only
+
+example: mimesis replay runs/demo
+         mimesis replay runs/demo --step 17
 """,
     "chat": """
 A conversation at the terminal: you are the agent facing the simulated user, or the user facing the

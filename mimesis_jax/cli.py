@@ -1,4 +1,4 @@
-"""The command line: `mimesis demo | train | evaluate | evidence | chat | data | report | ...`.
+"""The command line: `mimesis demo | train | evaluate | evidence | replay | chat | data | ...`.
 
 Each verb parses its words, reads the configuration and calls one function of a lower floor. Those
 are imported when they are needed, so that --help answers at once.
@@ -19,6 +19,7 @@ from typing import Any
 
 import mimesis_jax
 from mimesis_jax import about, bench, config
+from mimesis_jax.runs import signals
 
 
 class UsageError(ValueError):
@@ -39,11 +40,14 @@ def parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=Path("runs/demo"), help="run folder (%(default)s)"
     )
     demo.add_argument("--config", default="demo", metavar="F", help="file, or name in configs/")
+    _profile(demo)
 
     for name, what in (("train", "one training stage"), ("evaluate", "measure what was trained")):
         verb = _verb(verbs, name, what, keys=True)
         verb.add_argument("--config", required=True, metavar="F", help="file, or name in configs/")
         verb.add_argument("--out", type=Path, help="run folder (runs/NAME of the configuration)")
+        if name == "train":
+            _profile(verb)
 
     evidence = _verb(verbs, "evidence", "an experiment over several seeds", keys=True)
     evidence.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
@@ -53,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
     )
     evidence.add_argument("--start", type=Path, metavar="RUN",
                           help="models of a demo run, or of other evidence")  # fmt: skip
+
+    replay = _verb(verbs, "replay", "what is wrong with the batch that a run stopped at")
+    replay.add_argument("run", type=Path, metavar="RUN", help="run folder")
+    replay.add_argument("--step", type=int, metavar="N", help="of that step (the last one kept)")
 
     chat = _verb(verbs, "chat", "talk with what was trained")
     chat.add_argument("run", type=Path, nargs="?", metavar="RUN", help="folder of a finished run")
@@ -119,6 +127,11 @@ def _verb(verbs, name: str, what: str, *, keys: bool = False) -> argparse.Argume
     )
 
 
+def _profile(verb: argparse.ArgumentParser) -> None:
+    what = "trace that many warm steps into OUT/profile (3, or PHASE:3)"
+    verb.add_argument("--profile", metavar="STEPS", help=what)
+
+
 def overrides(words: Sequence[str]) -> dict[str, str]:
     """Dotted key -> text of words like --config.agent.steps=40. Raises UsageError for others."""
     found = {}
@@ -154,6 +167,10 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
         print(forest_view.draw(
             args.episodes, chair=args.chair, count=args.count, phase=args.phase, out=args.out
         ))  # fmt: skip
+    elif args.verb == "replay":
+        from mimesis_jax.build import replay
+
+        print(replay.replay(args.run, args.step))
     elif args.verb == "chat":
         _chat(args)
     elif args.verb == "convert":
@@ -180,6 +197,13 @@ def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
     settings = config.read(args.config, given)  # a wrong key is told before anything heavy loads
     out = args.out or Path("runs") / config.find(args.config).stem
     args.out = out  # named if the run is interrupted
+    from mimesis_jax.runs import profiles
+
+    with signals.heard(), profiles.asked(getattr(args, "profile", None)):
+        _begin(args, settings, out)
+
+
+def _begin(args: argparse.Namespace, settings: Any, out: Path) -> None:
     from mimesis_jax.build import verbs
 
     if args.verb == "demo":
@@ -253,18 +277,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line; gives the exit status.
 
     0: done. 2: the words, the input or the machine are at fault, one line says how. 1: a traceback,
-    the fault is ours. 130: interrupted. MIMESIS_TRACE=1 in the environment shows every traceback.
+    the fault is ours. 130: interrupted. 143: terminated (SIGTERM), after the state was saved where
+    there was time. MIMESIS_TRACE=1 in the environment shows every traceback.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     args, rest = parser().parse_known_args(words)
     try:
         run(args, rest)
     except KeyboardInterrupt:
-        again = shlex.join(["mimesis", *words])
-        goes_on = getattr(args, "out", None) and args.verb in ("demo", "train")
-        told = f"; to go on from the last checkpoint: {again}" if goes_on else ""
-        print(f"\ninterrupted{told}", file=sys.stderr)
+        print(f"\ninterrupted{_again(args, words)}", file=sys.stderr)
         return 130
+    except signals.Terminated as ended:
+        print(f"terminated: {ended}{_again(args, words)}", file=sys.stderr)
+        return signals.STATUS
     except BrokenPipeError:  # the reader of our output had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -275,6 +300,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mimesis: {_told(error)}", file=sys.stderr)
         return 2
     return 0
+
+
+def _again(args: argparse.Namespace, words: Sequence[str]) -> str:
+    """How to go on with work that was stopped; "" where nothing goes on."""
+    if not getattr(args, "out", None) or args.verb not in ("demo", "train", "evidence"):
+        return ""
+    return f"; to go on from the last checkpoint: {shlex.join(['mimesis', *words])}"
 
 
 def _told(error: Any) -> str:

@@ -27,6 +27,7 @@ SUPERVISED = (
     "drill", "base", "user_midtrain", "user_thoughts", "model_user", "agent_start", "sft_perfect",
 )  # fmt: skip
 AGENTS = ("agent_grpo", "agent_csd", "agent_grpo_assistant_user")
+OTHERS = {"kind", "quick", "checkpoints"}  # keys that are no part's here: verbs, runs.folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def desk(config: ConfigDict) -> Desk:
     part = lambda cls, name: configs.freeze(cls, config[name], f"config.{name}")
     known = {f.name for f in dataclasses.fields(Desk)} - {"supervised", "agents"}
     for name in config:
-        if name not in known | set(SUPERVISED) | set(AGENTS) | {"kind", "quick"}:
+        if name not in known | set(SUPERVISED) | set(AGENTS) | OTHERS:
             close = configs.nearest(name, sorted(known | set(SUPERVISED) | set(AGENTS)))
             raise configs.ConfigError(f"unknown key config.{name}; did you mean config.{close}?")
     return Desk(

@@ -64,6 +64,7 @@ class Config:
     data: Data = Data()
     model: Model = Model()
     rows: Rows = Rows()
+    checkpoints: checkpoint.Config = checkpoint.Config()
     base: supervised.Config = supervised.Config()
     user_midtrain: supervised.Config = supervised.Config()
     user_thoughts: supervised.Config = supervised.Config()

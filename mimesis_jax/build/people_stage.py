@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from mimesis_jax.build import spoilt
 from mimesis_jax.build.people_data import Item, Sets
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import scoring
-from mimesis_jax.runs import checkpoint, folder, progress
+from mimesis_jax.runs import checkpoint, folder, profiles, progress, signals
 from mimesis_jax.trainers import optimizer, supervised
 from mimesis_jax.types import Forest
 
@@ -74,8 +76,9 @@ class Learner:
         best = Best(params)
         source = pipeline.Source(name, self.sets.train[name], self.sets.tree)
         batches = pipeline.Batches([source], self.shape, seed=self.seed)
-        with checkpoint.Store(self.run.path / "checkpoints" / name) as store:
+        with self.run.store(name) as store:
             found = store.restore({"state": state, "best": best.params})
+            self.run.check_hashes(found.meta.get("hashes", {}) if found else {})
             self.run.begin(name, found.meta["mark"] if found else None)
             if found:
                 state = found.state["state"]
@@ -85,29 +88,44 @@ class Learner:
 
             def report(step: int, metrics: dict) -> None:
                 self.run.metrics(name, step, metrics)
+                for event in ("data", "update"):
+                    self.run.event(event, metrics[f"{event}_seconds"], phase=name, step=step)
+                trace.step()
                 bar.step(nll=metrics["nll"], best=best.nll)
 
             def save(step: int, state: optimizer.State) -> None:
-                self._validate(name, step, state.params, best)
-                meta = {"mark": self.run.mark(name), "batches": batches.get_state(),
-                        "nll": best.nll, "step": best.step}  # fmt: skip
-                with self.run.timed("save"):
+                # Saved because the process must end, it is measured when its turn comes: what is
+                # kept as the best must not depend on when that was.
+                if step % config.save_every == 0 or step == config.steps:
+                    self._validate(name, step, state.params, best)
+                meta = {
+                    "mark": self.run.mark(name), "batches": batches.get_state(),
+                    "hashes": self.run.hashes(), "nll": best.nll, "step": best.step,
+                }  # fmt: skip
+                with self.run.timed("save", phase=name):
+                    self.run.push()
                     store.save(step, {"state": state, "best": best.params}, meta)
+                if signals.asked() and step < config.steps:
+                    store.wait()
+                    signals.obey(f"{name} was saved after step {step} of {config.steps}")
 
-            with bar:
+            trace = profiles.Trace(self.run.path / "profile", name)
+            watched = spoilt.watched(self.run, name, self.spec)
+            with bar, signals.held(), contextlib.closing(trace), watched:
                 if not found:
                     self._validate(name, 0, state.params, best)
                 state = supervised.train(
                     self.spec, state, _single(batches), config,
                     first=found.step if found else 0, report=report, save=save,
+                    halt=signals.asked,
                 )  # fmt: skip
         if int(state.skipped):
-            print(f"{name}: {int(state.skipped)} updates had no finite gradient and were left out")
+            print(f"{name}: {int(state.skipped)} updates were left out, see the metric skipped")
         return best, batches.skipped
 
     def _validate(self, name: str, step: int, params, best: Best) -> None:
         """Measures after `step` updates and keeps the parameters where they are the best so far."""
-        with self.run.timed("evaluate"):
+        with self.run.timed("evaluate", phase=name):
             loss = self.nll(params, self.sets.validation[name])
             held_out = self.measure(name, params)
         if loss < best.nll:

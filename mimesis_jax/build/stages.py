@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -11,11 +12,16 @@ import jax
 import numpy as np
 
 from mimesis_jax import types
+from mimesis_jax.build import spoilt
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
-from mimesis_jax.runs import checkpoint, compiles, folder, progress
+from mimesis_jax.runs import checkpoint, compiles, folder, profiles, progress, signals
 from mimesis_jax.trainers import agent, optimizer, simulator, supervised
+
+EVENTS = {  # what a trainer measures the seconds of -> what the event log calls it
+    "data": "data", "rollout": "rollout", "score": "score", "judge": "score", "update": "update",
+}  # fmt: skip
 
 
 @dataclasses.dataclass
@@ -56,26 +62,34 @@ class Stages:
         """Runs `body(state, first, report, save, meta)` from the newest checkpoint, if any.
 
         Returns the parameters, loaded from the frozen copy when the stage was finished before.
+        Raises RunError where too many updates in a row went wrong (build.spoilt), and Terminated
+        after a save when the process was asked to end.
         """
         if (done := self.run.done(name)) is not None:
             self.late[name] = done.get("late_compiles", 0)
             return self.load(name)[0]
         state = optimizer.init(params, config.optimizer)
-        with checkpoint.Store(self.run.path / "checkpoints" / name) as store:
+        with self.run.store(name) as store:
             restored = store.restore(state)
             first, meta = 0, {}
             if restored is not None:
                 state, first, meta = restored.state, restored.step, restored.meta
+                self.run.check_hashes(meta.get("hashes", {}))
             self.run.begin(name, meta.get("mark"))
-            with progress.Bar(config.steps, name, done=first) as bar:
+            with progress.Bar(config.steps, name, done=first) as bar, signals.held():
                 watch = _Watch(self, name, bar, first)
 
                 def save(step, state, **more):
                     with self.run.timed("save", phase=name):
-                        kept = {"mark": self.run.mark(name), **more}
+                        kept = {"mark": self.run.mark(name), "hashes": self.run.hashes(), **more}
+                        self.run.push()
                         store.save(step, jax.block_until_ready(state), kept)
+                    if signals.asked() and step < config.steps:
+                        store.wait()
+                        signals.obey(f"{name} was saved after step {step} of {config.steps}")
 
-                state = body(state, first, watch.report, save, meta)
+                with contextlib.closing(watch), spoilt.watched(self.run, name, self.spec):
+                    state = body(state, first, watch.report, save, meta)
             store.wait()
         self.late[name] = watch.late()
         params = jax.block_until_ready(state.params)
@@ -96,6 +110,7 @@ class Stages:
             return supervised.train(
                 self.spec, state, ([forest] for forest in batches), config, first=first,
                 report=report, save=lambda i, s: save(i, s, data=batches.get_state()),
+                halt=signals.asked,
             )  # fmt: skip
 
         return self._stage(name, params, config, body)
@@ -107,8 +122,9 @@ class Stages:
 
         def body(state, first, report, save, meta):
             return simulator.train(
-                state, parts, config, first=first, report=report, save=save,
+                state, parts, config, first=first, report=report, save=_versioned(save, parts),
                 keep=lambda i, episodes: self._keep(name, i, config.steps, episodes),
+                halt=signals.asked,
             )  # fmt: skip
 
         return self._stage(name, params, config, body)
@@ -130,11 +146,12 @@ class Stages:
             def keep_state(i, state):
                 if saved is not None:
                     saved(i, state.params)
-                save(i, state)
+                _versioned(save, parts)(i, state)
 
             return agent.train(
-                state, parts, config, first=first, report=report, save=keep_state, keep=keep
-            )
+                state, parts, config, first=first, report=report, save=keep_state, keep=keep,
+                halt=signals.asked,
+            )  # fmt: skip
 
         return self._stage(name, params, config, body)
 
@@ -147,6 +164,11 @@ class Stages:
             if notes is not None and trees is not None and decode is not None:
                 coached = list(_coached(trees[k], notes(episode.dialogue), decode))
             self.run.episode(name, i, episode, user=user or name, agent=name, csd=coached)
+
+
+def _versioned(save: Callable, parts: simulator.Parts | agent.Parts) -> Callable:
+    """Saving that keeps the version of the weights which the engine holds, too."""
+    return lambda i, state: save(i, state, engine={"version": parts.chair.engine.version})
 
 
 def _coached(tree: types.Tree, notes, decode):
@@ -164,12 +186,15 @@ def _coached(tree: types.Tree, notes, decode):
 
 
 class _Watch:
-    """Reports each step to the run folder and the bar; counts compilations after the second."""
+    """Reports each step to the run folder and the bar; counts compilations after the second, and
+    traces the steps that the command line asked for."""
 
     def __init__(self, stages: Stages, name: str, bar: progress.Bar, first: int):
         self.stages, self.name, self.bar, self.first = stages, name, bar, first
         self._marked: int | None = None
         self._clock = time.perf_counter()
+        self._compiled = stages.compiled.seconds
+        self._trace = profiles.Trace(stages.run.path / "profile", name)
 
     def report(self, step: int, metrics: dict) -> None:
         now = time.perf_counter()
@@ -177,16 +202,31 @@ class _Watch:
         self._clock = now
         run = self.stages.run
         run.metrics(self.name, step, metrics)
-        for event in ("rollout", "score", "judge", "update"):
-            if f"{event}_seconds" in metrics:
-                kind = "score" if event == "judge" else event
-                run.event(kind, metrics[f"{event}_seconds"], phase=self.name, step=step)
+        worked = 0.0
+        for name, event in EVENTS.items():
+            if f"{name}_seconds" in metrics:
+                run.event(event, metrics[f"{name}_seconds"], phase=self.name, step=step)
+                worked += metrics[f"{name}_seconds"]
+        self._compiles(step, metrics["seconds"] - worked)
         shown = {
             k: metrics[k] for k in ("nll", "success", "reward", "behaviour_rate") if k in metrics
         }
         self.bar.step(**shown)
+        self._trace.step()
         if step - self.first == 1:  # the second step of this process is over
             self._marked = self.stages.compiled.count
+
+    def _compiles(self, step: int, idle: float) -> None:
+        """Records what was compiled since the step before; `within`: the seconds of it that must
+        have been inside the step's work, as there were `idle` seconds beside it only."""
+        seconds = self.stages.compiled.seconds - self._compiled
+        self._compiled += seconds
+        if seconds:
+            within = max(0.0, seconds - max(0.0, idle))
+            self.stages.run.event("compile", seconds, phase=self.name, step=step, within=within)
+
+    def close(self) -> None:
+        self._trace.close()
 
     def late(self) -> int:
         return 0 if self._marked is None else self.stages.compiled.count - self._marked

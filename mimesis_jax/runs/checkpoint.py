@@ -31,9 +31,18 @@ from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from mimesis_jax import config as configs
-from mimesis_jax.runs import disk
+from mimesis_jax.runs import disk, mirror
 
 Tree = Any  # a pytree of arrays and numbers
+
+
+def _told_twice(record: logging.LogRecord) -> bool:
+    """False for the traceback that Orbax's threads print of an error which they also raise, and
+    which is told in a line here."""
+    return "_SignalingThread.run() raised" not in record.getMessage()
+
+
+logging.getLogger("absl").addFilter(_told_twice)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +103,8 @@ class Store:
             self._manager = self._open()
         except OSError as error:
             raise disk.explain(error, str(path)) from error
+        except ImportError as error:
+            raise mirror.unreachable(str(path), error) from error
 
     def _open(self) -> ocp.CheckpointManager:
         absolute = self.path if "://" in str(self.path) else epath.Path(self.path).resolve()
@@ -206,17 +217,24 @@ class Store:
             self._manager = self._open()
 
     def close(self) -> None:
-        """Waits for the last save and stops the background threads."""
+        """Waits for the last save and stops the background threads.
+
+        Raises RunError when it could not be written.
+        """
         try:
-            self.wait()
-        finally:
-            self._manager.close()
+            self._manager.close()  # which waits
+        except Exception as error:
+            raise self._failed(error) from error
 
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *_) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_) -> None:
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(disk.RunError):  # what is under way says more
+            self.close()
 
 
 # --- frozen parameters ------------------------------------------------------------------------

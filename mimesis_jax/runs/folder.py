@@ -24,11 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tensorboardX
-
 from mimesis_jax import config as configs
 from mimesis_jax import types
-from mimesis_jax.runs import checkpoint, disk, episodes, lock, versions
+from mimesis_jax.runs import boards, checkpoint, disk, episodes, lock, mirror, versions
 
 EVENTS = (
     "start", "restart", "compile", "data", "rollout", "score", "update", "save", "evaluate",
@@ -72,7 +70,11 @@ class Run:
         self._since_opened = time.monotonic()
         section = configs.plain(config).get("checkpoints") or {}
         self.checkpoints = configs.freeze(checkpoint.Config, section, "config.checkpoints")
+        away = self.checkpoints.folder
+        self._mirror = mirror.Mirror(self.path, away) if away else None
         _check_writable(self.path)
+        if self._mirror is not None:
+            self._mirror.fetch()
         _check_config(self.path, config, may_change)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,7 @@ class Run:
             self.hash(name, value)
         self._phases: dict[str, dict[str, Any]] = disk.read(self.path / "phases.json") or {}
         self._logs = {n: disk.Log(self.path / f"{n}.jsonl") for n in (*LOGS, "events")}
-        self._boards: dict[str, tensorboardX.SummaryWriter] = {}
+        self._boards: dict[str, boards.Board] = {}
         self._since: dict[str, float] = {}
         self.event("restart" if self.restarted else "start", 0.0, pid=os.getpid())
 
@@ -117,12 +119,8 @@ class Run:
         values = disk.plain(scalars)
         self._logs["metrics"].append({"phase": phase, "step": step, "time": time.time()} | values)
         if phase not in self._boards:
-            # Points of repeated steps are purged, as their lines were cut.
-            folder = self.path / "tensorboard" / phase
-            self._boards[phase] = tensorboardX.SummaryWriter(str(folder), purge_step=step)
-        for name, value in values.items():
-            if isinstance(value, (int, float)):
-                self._boards[phase].add_scalar(name, value, step)
+            self._boards[phase] = boards.Board(self.path / "tensorboard" / phase, step)
+        self._boards[phase].add(step, values)
 
     def event(self, event: str, seconds: float, **more: Any) -> None:
         """Records what some seconds went to; `event` is one of EVENTS.
@@ -250,6 +248,13 @@ class Run:
         state |= {"seconds": self.seconds(phase), "done": disk.plain(payload or {})}
         self.mark()  # its lines are on the disk before the word that it is done
         disk.write(self.path / "phases.json", self._phases)
+        self.push()
+
+    def push(self) -> None:
+        """Copies what has changed beside the checkpoints, where these lie elsewhere: call it before
+        each save, as a checkpoint without its logs is of no use. Raises RunError."""
+        if self._mirror is not None:
+            self._mirror.push()
 
     def done(self, phase: str) -> dict[str, Any] | None:
         """The payload of a finished phase, None when it is still to be done."""
@@ -263,11 +268,16 @@ class Run:
             try:
                 cause = {"error": type(error).__name__} if error is not None else {}
                 self.event("stop", 0.0, **cause)
+                if error is None:
+                    self.push()
             finally:
-                for closing in (*self._boards.values(), *self._logs.values()):
-                    closing.close()
-                self._logs = {}
-                self._lock.release()
+                with contextlib.ExitStack() as stack:  # each is closed, whatever another says
+                    stack.callback(self._lock.release)
+                    for log in self._logs.values():
+                        stack.callback(log.close)
+                    for board in self._boards.values():
+                        stack.callback(board.close)
+                    self._logs, self._boards = {}, {}
 
     def __enter__(self) -> Run:
         return self

@@ -6,6 +6,7 @@ One step: play, coach, score, credit, update. Read `step` beside the paper's alg
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
 from mimesis_jax.rollouts import measures, play, seat
-from mimesis_jax.trainers import coaching, credit, optimizer, reinforce
+from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +114,8 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         state, out = reinforce.update(
             parts.spec, state, trees, parts.shape, loss, lr, config.optimizer, names
         )
+        kept = functools.partial(reinforce.batch, trees, names, parts.shape, loss)
+        guard.hold(i, out, config.optimizer, state, lr, kept)
         if k == 0:
             metrics |= out
         if k == 0 and not csd:
@@ -136,8 +139,13 @@ def train(
     keep: Callable[[int, Sequence[types.Episode], Sequence[types.Tree]], None] = lambda i, e, t: (
         None
     ),
+    halt: Callable[[], bool] = lambda: False,
 ) -> optimizer.State:
-    """Runs steps first..config.steps - 1; keep(step, episodes, trees) sees every batch."""
+    """Runs steps first..config.steps - 1; keep(step, episodes, trees) sees every batch.
+
+    halt() is asked after each step: whether to save it, as the process must end. Raises
+    guard.Spoilt where updates keep going wrong.
+    """
     parts.chair.engine.load(state.params, version=first)
     parts.chair.engine.warm()
     reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
@@ -145,7 +153,7 @@ def train(
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)
         keep(i, episodes, trees)
-        if (i + 1) % config.save_every == 0 or i + 1 == config.steps:
+        if (i + 1) % config.save_every == 0 or i + 1 == config.steps or halt():
             save(i + 1, state)
     return state
 

@@ -14,6 +14,7 @@ from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import csd, policy
 from mimesis_jax.models import decoder, heads
+from mimesis_jax.runs import batches
 from mimesis_jax.trainers import optimizer
 
 
@@ -102,25 +103,25 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
         return state, {"trained_trees": 0}
     called = [f"tree {i}" if names is None else names[i] for i in live]
     forests = pack.pack([trees[i] for i in live], shape, names=called, shared=True).forests
-    totals = {
-        "policy": np.float32(max(1e-9, sum(float(np.sum(f.weight)) for f in forests))),
-        "csd": np.float32(max(1e-9, sum(float(np.sum(f.coached)) for f in forests))),
-    }
+    whole = totals(forests)
     knobs = {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
     grads = optimizer.zeros(state.params, spec, compute)
     sums: list[dict] = []
     drifts = []
     for forest in forests:
         grads, part, drift = accumulate(
-            spec, state.params, grads, compute.place(forest), knobs, totals, compute
+            spec, state.params, grads, compute.place(forest), knobs, whole, compute
         )
         sums.append(part)
         drifts.append(drift)
-    state, norm = optimizer.apply(state, grads, np.float32(lr), config, spec, compute)
-    host, drifts, norm = jax.device_get((sums, drifts, norm))
+    state, norm = optimizer.apply(
+        state, grads, np.float32(lr), config, spec, compute, explode=np.float32(config.explode)
+    )
+    counters = (state.skipped, state.streak)
+    host, drifts, norm, counters = jax.device_get((sums, drifts, norm, counters))
     metrics = {
         name: float(sum(part[name] for part in host))
-        / float(totals["csd" if name == "csd_loss" else "policy"])
+        / float(whole["csd" if name == "csd_loss" else "policy"])
         for name in host[0]
     }
     tokens = sum(int(np.sum(f.valid)) for f in forests)
@@ -129,10 +130,30 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
         **metrics,
         "drift_max": float(max(drifts)),
         "grad_norm": float(norm),
+        "skipped": int(counters[0]),
+        "streak": int(counters[1]),
         "trained_trees": len(live),
         "tokens": tokens,
         "padding_share": 1 - tokens / room,
     }
+
+
+def totals(forests: Sequence[types.Forest]) -> dict[str, np.float32]:
+    """The denominators of the whole batch: summed weight, and summed coached, at least 1e-9."""
+    return {
+        "policy": np.float32(max(1e-9, sum(float(np.sum(f.weight)) for f in forests))),
+        "csd": np.float32(max(1e-9, sum(float(np.sum(f.coached)) for f in forests))),
+    }
+
+
+def batch(trees: Sequence[types.Tree], names: Sequence[str], shape: pack.Shape,
+          loss: Loss) -> batches.Batch:  # fmt: skip
+    """What `update` was given and trained on, to be kept (see trainers.guard)."""
+    live = [i for i, tree in enumerate(trees) if any(_learned(s, loss.alpha) for s in tree)]
+    facts = {"loss": dataclasses.asdict(loss), "shape": dataclasses.asdict(shape)}
+    return batches.Batch(
+        trees=[trees[i] for i in live], names=[names[i] for i in live], facts=facts
+    )
 
 
 def _learned(segment: types.Segment, alpha: float) -> bool:

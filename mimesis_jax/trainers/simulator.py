@@ -7,6 +7,7 @@ task); the agent opposite is not trained. The judge turns finished dialogues int
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
 from mimesis_jax.rollouts import measures, play, seat
-from mimesis_jax.trainers import credit, optimizer, reinforce
+from mimesis_jax.trainers import credit, guard, optimizer, reinforce
 
 
 class Judge(Protocol):
@@ -94,6 +95,8 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         state, out = reinforce.update(
             parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer, names
         )
+        kept = functools.partial(reinforce.batch, credited, names, parts.shape, config.loss)
+        guard.hold(i, out, config.optimizer, state, lr, kept)
         if k == 0:
             metrics |= out | measures.sampler_gap(out)
     t3 = clock()
@@ -116,8 +119,9 @@ def train(
     report: Callable[[int, dict], None] = lambda i, metrics: None,
     save: Callable[[int, optimizer.State], None] = lambda i, state: None,
     keep: Callable[[int, Sequence[types.Episode]], None] = lambda i, episodes: None,
+    halt: Callable[[], bool] = lambda: False,
 ) -> optimizer.State:
-    """Runs steps first..config.steps - 1."""
+    """Runs steps first..config.steps - 1. halt, and what is raised: see trainers.agent.train."""
     parts.chair.engine.load(state.params, version=first)
     parts.chair.engine.warm()
     reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
@@ -125,7 +129,7 @@ def train(
         state, metrics, episodes = step(state, i, parts, config)
         report(i, metrics)
         keep(i, episodes)
-        if (i + 1) % config.save_every == 0 or i + 1 == config.steps:
+        if (i + 1) % config.save_every == 0 or i + 1 == config.steps or halt():
             save(i + 1, state)
     return state
 

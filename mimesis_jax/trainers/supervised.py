@@ -14,7 +14,8 @@ from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.losses import likelihood
 from mimesis_jax.models import decoder, heads
-from mimesis_jax.trainers import optimizer
+from mimesis_jax.runs import batches as kept
+from mimesis_jax.trainers import guard, optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +67,12 @@ def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
     for forest in forests:
         grads, nll = accumulate(spec, state.params, grads, compute.place(forest), total, compute)
         numerators.append(nll.numerator)
-    state, norm = optimizer.apply(state, grads, np.float32(lr), config, spec, compute)
-    return state, {"nll": sum(numerators) / total, "grad_norm": norm}
+    state, norm = optimizer.apply(
+        state, grads, np.float32(lr), config, spec, compute, explode=np.float32(config.explode)
+    )
+    metrics = {"nll": sum(numerators) / total, "grad_norm": norm}
+    # Copies: the state is donated to the next update, these may be read after it.
+    return state, metrics | {name: getattr(state, name) + 0 for name in ("skipped", "streak")}
 
 
 def train(
@@ -80,21 +85,29 @@ def train(
     first: int = 0,
     report: Callable[[int, dict], None] = lambda step, metrics: None,
     save: Callable[[int, optimizer.State], None] = lambda step, state: None,
+    halt: Callable[[], bool] = lambda: False,
 ) -> optimizer.State:
     """Runs steps first..config.steps - 1.
 
     batches: yields the micro-batches of one update. report(step, metrics) after each step;
-    save(step, state) after every config.save_every-th and the last.
+    save(step, state) after every config.save_every-th and the last, and after the one at which
+    halt() says that the process must end. Raises guard.Spoilt where updates keep going wrong.
     """
     for step in range(first, config.steps):
-        start = time.perf_counter()
+        began = time.perf_counter()
         forests = next(batches)
+        start = time.perf_counter()
         tokens = sum(int(np.sum(f.valid)) for f in forests)
         lr = optimizer.rate(config.optimizer, step, config.steps)
         state, metrics = update(spec, state, forests, lr, config.optimizer, compute)
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
-        seconds = time.perf_counter() - start
-        report(step, {**metrics, "lr": lr, "tokens": tokens, "tokens_per_s": tokens / seconds})
-        if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
+        ended = time.perf_counter()
+        report(step, {
+            **metrics, "lr": lr, "tokens": tokens, "tokens_per_s": tokens / (ended - began),
+            "data_seconds": start - began, "update_seconds": ended - start,
+        })  # fmt: skip
+        make = lambda forests=forests: kept.Batch(forests=forests)
+        guard.hold(step, metrics, config.optimizer, state, lr, make)
+        if (step + 1) % config.save_every == 0 or step + 1 == config.steps or halt():
             save(step + 1, state)
     return state
