@@ -19,6 +19,7 @@ from typing import Any
 
 import mimesis_jax
 from mimesis_jax import about, bench, config
+from mimesis_jax.runs import heap
 from mimesis_jax.runs import signals
 
 
@@ -280,6 +281,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     the fault is ours. 130: interrupted. 143: terminated (SIGTERM), after the state was saved where
     there was time. MIMESIS_TRACE=1 in the environment shows every traceback.
     """
+    if argv is None:  # a process of its own
+        heap.keep()
     words = list(sys.argv[1:] if argv is None else argv)
     args, rest = parser().parse_known_args(words)
     try:
