@@ -113,11 +113,11 @@ def _bounds(module: hlo.Module, name: str, given: Mapping[int, int]) -> Iterator
     """Constants that a whole number is compared with; given: parameters that are constants."""
     known: dict[str, int] = {}
     for one in module.computations.get(name, ()):
-        if one.opcode == "constant" and one.shape.startswith(("s32[]", "u32[]", "s64[]")):
-            known[one.name] = int(one.operands[0])
+        if one.opcode == "constant" and re.match(r"[su](32|64)\[1?\]", one.shape):
+            known[one.name] = int(one.operands[0].strip("{} "))
         elif one.opcode == "parameter" and int(one.operands[0]) in given:
             known[one.name] = given[int(one.operands[0])]
-        elif one.opcode in ("copy", "bitcast", "convert") and one.operands[0] in known:
+        elif one.opcode in ("copy", "bitcast", "convert", "reshape") and one.operands[0] in known:
             known[one.name] = known[one.operands[0]]
         elif one.opcode == "compare" and len(one.operands) == 2:
             left, right = one.operands
@@ -241,13 +241,14 @@ def _members(
     shapes = hlo.parts(_result(whole, kind))
     joined = kind in ("all-gather", "all-reduce", "reduce-scatter")
     if not joined or len(shapes) < 2 or len(shapes) != len(whole.operands):
-        return [dataclasses.replace(whole, shape=_result(whole, kind))]
+        shape = _narrowed(module, name, whole, _result(whole, kind))
+        return [dataclasses.replace(whole, shape=shape)]
     made = [module.by_name[name].get(operand) for operand in whole.operands]
     own = [one.rest if one is not None and "metadata=" in one.rest else "" for one in made]
     return [
         dataclasses.replace(
             whole,
-            shape=shape,
+            shape=_narrowed(module, name, dataclasses.replace(whole, operands=(operand,)), shape),
             operands=(operand,),
             rest=re.sub(r"metadata=\{.*?\}", "", whole.rest) + rest if rest else whole.rest,
         )
@@ -291,6 +292,32 @@ def _collective(
         source=module.source(one),
         operand=one.operands[0] if one.operands else "",
     )
+
+
+def _narrowed(module: hlo.Module, name: str, one: hlo.Instruction, shape: str) -> str:
+    """The shape as the program meant it: where a compiler cannot add or move bf16 (that of CPUs) it
+    widens the array just before, and sends twice what the machines would."""
+    if "f32[" not in shape:
+        return shape
+    wide = any(called.endswith("promoted") for called in one.called.get("to_apply", ()))
+    wide = wide or bool(one.operands) and _widened(module, name, one.operands[0])
+    return shape.replace("f32[", "bf16[") if wide else shape
+
+
+def _widened(module: hlo.Module, name: str, operand: str) -> bool:
+    """Whether an operand is bf16 numbers in fp32, whatever turned or copied them since."""
+    made = module.by_name[name].get(operand)
+    while made is not None and made.operands:
+        source = module.by_name[name].get(made.operands[0])
+        if made.opcode == "convert":
+            return source is not None and source.shape.startswith("bf16[")
+        if made.opcode == "fusion":
+            name = made.called["calls"][0]
+            source = module.computations[name][-1]
+        elif made.opcode not in ("copy", "bitcast", "transpose", "reshape"):
+            return False
+        made = source
+    return False
 
 
 def _result(one: hlo.Instruction, kind: str) -> str:

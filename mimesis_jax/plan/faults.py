@@ -32,6 +32,11 @@ class Parameter:
         """The shape of one period's."""
         return self.shape[1:] if self.stacked else self.shape
 
+    @property
+    def count(self) -> int:
+        """Numbers of one period's."""
+        return math.prod(self.one)
+
 
 @dataclasses.dataclass(frozen=True)
 class Hint:
@@ -86,7 +91,7 @@ def whose(
     }
     dims = {int(dim) for dim in arrays[0][1].split(",") if dim} - {1}
     for parameter in parameters:
-        whole = math.prod(parameter.one)
+        whole = parameter.count
         if len(parameter.one) < 2 or not any(count * share == whole for share in shares):
             continue
         # A whole axis of the parameter is left: an activation of as many numbers has another.
@@ -135,19 +140,20 @@ def _reduced_in_loops(found, parameters, mesh) -> list[Hint]:
 
 def _gathered(found, parameters, mesh, allowed: int, worth: int) -> list[Hint]:
     """Parameters gathered more often than `allowed` a step (forward and backward: 2)."""
-    counts: dict[tuple[int, ...], int] = {}
+    # By size: a compiler may turn a matrix, so that two of equal size cannot be told apart.
+    counts: dict[int, int] = {}
     for parameter in parameters:
-        counts[parameter.one] = counts.get(parameter.one, 0) + 1
-    times: dict[tuple[int, ...], int] = {}
-    largest: dict[tuple[int, ...], tuple[Collective, Parameter]] = {}
-    moved: dict[tuple[int, ...], int] = {}
+        counts[parameter.count] = counts.get(parameter.count, 0) + 1
+    times: dict[int, int] = {}
+    largest: dict[int, tuple[Collective, Parameter]] = {}
+    moved: dict[int, int] = {}
     for one in found:
         if one.operation != "all-gather":
             continue
         parameter = whose(one, parameters, mesh)
         if parameter is None:
             continue
-        form = parameter.one
+        form = parameter.count
         periods = parameter.shape[0] if parameter.stacked else 1
         times[form] = times.get(form, 0) + -(-one.times // periods)
         moved[form] = moved.get(form, 0) + one.moved
