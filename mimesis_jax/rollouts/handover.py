@@ -109,10 +109,15 @@ def _moved(spec: specs.Spec, params: decoder.Params, there: Any, mesh: Mesh) -> 
     if isinstance(held, NamedSharding) and [d.id for d in held.mesh.devices.flat] == devices:
         return _reshard(spec.dtype, there)(params)  # one program, and no third copy
     if len(held.device_set) > 1 and {d.id for d in held.device_set} != set(devices):
-        # jax takes arrays from some devices to others by way of the host, but for one device's.
-        whole = jax.tree.map(lambda leaf: NamedSharding(held.mesh, P()), params)
-        params = jax.tree.map(lambda x: x.addressable_data(0), jax.device_put(params, whole))
+        # device_put goes by way of the host from several devices to others, not from one to any.
+        params = jax.tree.map(lambda x: x.addressable_data(0), _gathered(held.mesh)(params))
     return jax.device_put(_engine_s(spec, params), there)
+
+
+@functools.lru_cache(maxsize=16)
+def _gathered(mesh: Mesh):
+    """The program that gives every device all of everything."""
+    return jax.jit(lambda tree: tree, out_shardings=NamedSharding(mesh, P()))
 
 
 def _addressed(leaf: jax.Array, place: NamedSharding) -> jax.Array:
