@@ -7,6 +7,9 @@ A checkpoint appears under its number only when it is complete; a killed save le
 another name that the next start removes. Files that are missing, short or broken in their structure
 are noticed on restoring; a flipped bit inside array data is not (frozen parameters are held to a
 content hash instead).
+
+Over several processes each saves and restores what its devices hold, so all of them call the same
+functions in the same order; what is neither array nor index is written by process 0 alone.
 """
 
 from __future__ import annotations
@@ -28,10 +31,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+from jax.experimental import multihost_utils
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from mimesis_jax import config as configs
-from mimesis_jax.runs import disk, mirror
+from mimesis_jax.runs import disk, mirror, processes
 
 Tree = Any  # a pytree of arrays and numbers
 
@@ -162,10 +166,15 @@ class Store:
                     described = self._described(step)
                     self._check(step, described["leaves"], leaves(template))
                     state = self._restore(step, template)
+                    error = None
                 except disk.RunError:
                     raise
-                except Exception as error:  # whatever the file formats raise on broken bytes
-                    damaged[step] = error
+                except Exception as broken:  # whatever the file formats raise on broken bytes
+                    error = broken
+                # One process may read what another could not.
+                seen = processes.agree(None if error is None else _short(error), f"restore {step}")
+                if any(seen):
+                    damaged[step] = error or OSError(next(text for text in seen if text))
                     continue
             self._set_aside(damaged)
             return Restored(step, state, described["meta"])
@@ -202,7 +211,7 @@ class Store:
 
     def _set_aside(self, damaged: Mapping[int, Exception]) -> None:
         """Renames damaged checkpoints, so that their steps can be saved anew; says so."""
-        for step, error in damaged.items():
+        for step, error in damaged.items() if processes.is_lead() else ():
             aside, number = self.path / f"damaged-{step}", 1
             while aside.exists():
                 aside, number = self.path / f"damaged-{step}-{number}", number + 1
@@ -213,6 +222,7 @@ class Store:
                 stacklevel=3,
             )
         if damaged:
+            processes.barrier("damaged checkpoints are set aside")
             self._manager.close()
             self._manager = self._open()
 
@@ -253,16 +263,23 @@ def content_hash(params: Tree) -> str:
     """sha256 (hex) over the sorted paths, dtypes, shapes and bytes of a pytree of arrays.
 
     Containers that only differ in kind (a dict, an nnx State) hash alike; one changed bit does not.
-    Every array must be whole on this process.
+    A collective where arrays span processes: every process must call it.
     """
     flat, _ = jax.tree_util.tree_flatten_with_path(params)
     named = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in flat}
     digest = hashlib.sha256()
     for name in sorted(named):
-        array = np.ascontiguousarray(np.asarray(named[name]))
+        array = np.ascontiguousarray(_whole(named[name]))
         digest.update(f"{name} {array.dtype} {np.shape(named[name])}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _whole(leaf: Any) -> np.ndarray:
+    """All of an array on this host, also where other processes hold parts of it."""
+    if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
+        return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
+    return np.asarray(leaf)
 
 
 def save_frozen(path: str | Path, params: Tree, meta: Mapping[str, Any] | None = None) -> str:
@@ -273,6 +290,8 @@ def save_frozen(path: str | Path, params: Tree, meta: Mapping[str, Any] | None =
     """
     path, digest = Path(path), content_hash(params)
     known = disk.read(path / "frozen.json") if path.exists() else None
+    # Process 0 has looked; nothing was written before all had.
+    known, pid = processes.agree([known, os.getpid()], f"freeze {path.name}")[0]
     if known is not None:
         if known["hash"] != digest:
             raise disk.RunError(
@@ -280,18 +299,23 @@ def save_frozen(path: str | Path, params: Tree, meta: Mapping[str, Any] | None =
                 f"{digest[:12]}...: frozen ones are never replaced, choose another folder"
             )
         return digest
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = path.with_name(f".{path.name}.{pid}")
+    lead = processes.is_lead()
     try:
-        partial.mkdir(parents=True)
+        if lead:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+        processes.barrier(f"freeze {path.name}: begin")
         with ocp.StandardCheckpointer() as writer:
             writer.save(epath.Path(partial).resolve() / "params", params)
-        described = {"hash": digest, "leaves": leaves(params), "meta": disk.plain(meta or {})}
-        disk.write(partial / "frozen.json", described)
-        for file in partial.rglob("*"):
-            if file.is_file():
-                file.chmod(0o444)
-        partial.rename(path)
+        if lead:
+            described = {"hash": digest, "leaves": leaves(params), "meta": disk.plain(meta or {})}
+            disk.write(partial / "frozen.json", described)
+            for file in partial.rglob("*"):
+                if file.is_file():
+                    file.chmod(0o444)
+            partial.rename(path)
+        processes.barrier(f"freeze {path.name}: done")
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise disk.explain(error, path) from error
@@ -334,7 +358,7 @@ def load_frozen(path: str | Path, template: Tree = None, expect: str | None = No
 def _read_params(path: epath.Path, template: Tree) -> Tree:
     with ocp.StandardCheckpointer() as reader:
         if template is None:
-            here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+            here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
             place = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here)
             abstract = jax.tree.map(place, reader.metadata(path).item_metadata.tree)
         else:

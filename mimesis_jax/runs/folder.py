@@ -96,8 +96,8 @@ class Run:
         elif self.restarted:
             now = {k: v for k, v in made.items() if v != self._versions.get(k)}
             self._versions["restarts"].append({"time": time.time(), "changed": now})
-        disk.write(self.path / "versions.json", self._versions)
-        disk.write(self.path / "config.json", configs.plain(config))
+        self._write("versions.json", self._versions)
+        self._write("config.json", configs.plain(config))
         for name, value in hashes.items():
             self.hash(name, value)
         self._phases: dict[str, dict[str, Any]] = disk.read(self.path / "phases.json") or {}
@@ -105,6 +105,14 @@ class Run:
         self._boards: dict[str, boards.Board] = {}
         self._since: dict[str, float] = {}
         self.event("restart" if self.restarted else "start", 0.0, pid=os.getpid())
+
+    def told(self) -> dict[str, Any]:
+        """What other processes of the run have to know (see runs.processes_folder), as json."""
+        hashes = self._versions["hashes"]
+        return {"restarted": self.restarted, "phases": self._phases, "hashes": hashes}
+
+    def _write(self, name: str, value: Any) -> None:
+        disk.write(self.path / name, value)
 
     # --- what happens in a run ----------------------------------------------------------------
 
@@ -172,7 +180,7 @@ class Run:
                 f"{name} has the hash {value[:12]}..., this run recorded {known[:12]}...: it was "
                 "changed; restore it or start in a new folder"
             )
-        disk.write(self.path / "versions.json", self._versions)
+        self._write("versions.json", self._versions)
 
     def hashes(self) -> dict[str, str]:
         """Name -> content hash of what this run has recorded, and of each finished phase's result.
@@ -229,7 +237,7 @@ class Run:
         if board is not None:
             board.close()
         self._since[phase] = time.monotonic() - float(mark.get("seconds", 0.0))
-        disk.write(self.path / "phases.json", self._phases)
+        self._write("phases.json", self._phases)
 
     def mark(self, phase: str | None = None) -> dict[str, Any]:
         """Where the logs are and the seconds spent on `phase`; keep it with the checkpoint."""
@@ -247,7 +255,7 @@ class Run:
         state = self._phases.setdefault(phase, {})
         state |= {"seconds": self.seconds(phase), "done": disk.plain(payload or {})}
         self.mark()  # its lines are on the disk before the word that it is done
-        disk.write(self.path / "phases.json", self._phases)
+        self._write("phases.json", self._phases)
         self.push()
 
     def push(self) -> None:
