@@ -46,6 +46,8 @@ def get_config():
     config.model = ConfigDict({"width": 128, "mlp": 384, "periods": 1, "chunk": 8})
     config.vocab = 1024
     config.shape = ConfigDict({"rows": 8, "length": 256, "chunk": 8, "learned": 160, "slots": 2})
+    # One device. More: --config.mesh.fsdp=8, see docs/sharding.md; the rows of shape are split.
+    config.mesh = ConfigDict({"preset": "fsdp", "data": 1, "fsdp": 1, "tensor": 1})
     config.engine = ConfigDict({"slots": 64, "length": 224, "block": 8, "buckets": (16, 48)})
     config.world = ConfigDict(
         {

@@ -43,7 +43,10 @@ def demo(config: ConfigDict, out: Path, quick: bool = False) -> dict[str, Any]:
     ended = disk.read(Path(out) / "summary.json") if folder.finished(out, config, WHOLE) else None
     if ended is not None and (Path(out) / "report.html").exists():
         return ended
-    with folder.Run(out, config, seed=settings.seed) as run, compiles.Compiles() as compiled:
+    with (
+        folder.Run(out, config, seed=settings.seed) as run,
+        compiles.Compiles() as compiled,
+    ):
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
         story = _Story(run, settings, compiled, quick)
@@ -75,8 +78,9 @@ class _Story:
             self.cast = parts.Cast(self.settings, self.world)
             self.world.renderer.tokenizer.save(self.run.path / "tokenizer.json")
         self.stages = stages.Stages(
-            self.run, self.cast.spec, self.settings.shape, self.settings.seed, self.compiled
-        )
+            self.run, self.cast.spec, self.settings.shape, self.settings.seed, self.compiled,
+            self.cast.devices,
+        )  # fmt: skip
         self._simulator()
         self._agents()
         summary = self._measured("evaluation", self._evaluate)

@@ -56,7 +56,7 @@ def _make(run: folder.Run, settings: parts.Desk, compiled: compiles.Compiles, st
     made.renderer.tokenizer.save(run.path / "tokenizer.json")
     if run.done("world") is None:
         run.finish("world")
-    held = stages.Stages(run, cast.spec, settings.shape, settings.seed, compiled)
+    held = stages.Stages(run, cast.spec, settings.shape, settings.seed, compiled, cast.devices)
     train, rows, each = held.supervised, sources.Sources(made), settings.supervised
     drilled = train("drill", cast.fresh(), rows.drills(1.0), each["drill"])
     base = train("base", drilled, rows.base(), each["base"])

@@ -96,7 +96,8 @@ def train(room: Room, training: Training, arm: Arm) -> None:
         if run.done(judged) is not None:
             return
         held = stages.Stages(
-            run, room.cast.spec, room.settings.shape, room.seed, room.compiled
+            run, room.cast.spec, room.settings.shape, room.seed, room.compiled,
+            room.cast.devices,
         )  # fmt: skip
         who = _learned(room, training, plain, run, held)
         run.begin(judged)

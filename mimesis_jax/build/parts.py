@@ -6,20 +6,18 @@ import dataclasses
 import functools
 from typing import Any
 
-import jax
-
 from mimesis_jax import config as configs
 from mimesis_jax import types
-from mimesis_jax.build import world
+from mimesis_jax.build import devices, world
 from mimesis_jax.chat import tokenizer
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.envs import desk as desk_gym
 from mimesis_jax.envs import practice
 from mimesis_jax.forest import pack
-from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import engine, seat
+from mimesis_jax.sharding import mesh
 from mimesis_jax.trainers import agent, simulator, supervised
 from mimesis_jax.users import judge, population
 
@@ -66,6 +64,7 @@ class Desk:
     user_seat: seat.Config
     agent_seat: seat.Config
     evaluation: Evaluation
+    mesh: mesh.Config = mesh.Config(fsdp=1)
 
 
 def desk(config: ConfigDict) -> Desk:
@@ -89,6 +88,8 @@ def desk(config: ConfigDict) -> Desk:
         user_seat=part(seat.Config, "user_seat"),
         agent_seat=part(seat.Config, "agent_seat"),
         evaluation=part(Evaluation, "evaluation"),
+        # Runs that were made before there were meshes have none.
+        mesh=part(mesh.Config, "mesh") if "mesh" in config else mesh.Config(fsdp=1),
     )
 
 
@@ -120,18 +121,19 @@ class Cast:
     def __init__(self, settings: Desk, made: world.World):
         self.settings, self.world = settings, made
         self.spec = spec_of(settings, made.renderer.tokenizer)
+        self.devices = devices.of(settings.mesh, self.spec, settings.shape)
 
     def fresh(self) -> Any:
-        init = jax.jit(decoder.init, static_argnames="spec")
-        return init(self.spec, jax.random.key(self.settings.seed))
+        return self.devices.fresh(self.spec, self.settings.seed)
 
     @functools.cache  # noqa: B019 - one cast a run
     def engine(self, name: str) -> engine.Engine:
         """The engine of one seat; all share their compiled programs."""
         number = sum(map(ord, name))  # another stream for another seat
         return engine.Engine(
-            self.spec, None, self.settings.engine, seed=1000 * self.settings.seed + number
-        )
+            self.spec, None, self.settings.engine, seed=1000 * self.settings.seed + number,
+            layout=self.devices.decode,
+        )  # fmt: skip
 
     def seat(self, name: str, chair: types.Chair, params: Any, *, version: int = 0, **changes):
         """A seat in a chair, on the engine called `name`, with these parameters."""
@@ -155,6 +157,7 @@ class Cast:
             judge=rules,
             shape=self.settings.shape,
             goals=lambda step, rows: practice.goals(step, rows, seed=seed),
+            compute=self.devices.compute,
         )
 
     def serving(
@@ -175,4 +178,5 @@ class Cast:
             renderer=self.world.renderer,
             shape=self.settings.shape,
             coach=template.TemplateCoach(),
+            compute=self.devices.compute,
         )

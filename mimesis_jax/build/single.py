@@ -65,12 +65,15 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     settings = begun.settings(whole)
     for name in NEEDED[config.stage]:
         start.frozen(name)
-    with folder.Run(out, whole, seed=settings.seed) as run, compiles.Compiles() as compiled:
+    with (
+        folder.Run(out, whole, seed=settings.seed) as run,
+        compiles.Compiles() as compiled,
+    ):
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
         start.renderer.tokenizer.save(run.path / "tokenizer.json")
         cast = parts.Cast(settings, start.world(settings))
-        own = stages.Stages(run, cast.spec, settings.shape, settings.seed, compiled)
+        own = stages.Stages(run, cast.spec, settings.shape, settings.seed, compiled, cast.devices)
         room = _Room(start, run, settings, cast, own)
         found = STAGES[config.stage](room, config.stage)
         phases = {name: run.seconds(name) for name in (config.stage, *found.pop("measured"))}

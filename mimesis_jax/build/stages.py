@@ -12,10 +12,9 @@ import jax
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.build import spoilt
+from mimesis_jax.build import devices, spoilt
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack
-from mimesis_jax.models import decoder
 from mimesis_jax.runs import checkpoint, compiles, folder, profiles, progress, signals
 from mimesis_jax.trainers import agent, optimizer, simulator, supervised
 
@@ -36,17 +35,14 @@ class Stages:
     shape: pack.Shape
     seed: int
     compiled: compiles.Compiles
+    devices: devices.Devices = devices.ALONE
     late: dict[str, int] = dataclasses.field(default_factory=dict)
 
     # --- frozen parameters ----------------------------------------------------------------------
 
     def load(self, name: str):
         """(params, hash) of a finished stage."""
-        template = decoder.abstract(self.spec)
-        here = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-        template = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), template
-        )
+        template = self.devices.template(self.spec)
         done = self.run.done(name) or {}
         frozen = checkpoint.load_frozen(
             self.run.path / "models" / name, template, expect=done.get("hash")
@@ -68,7 +64,7 @@ class Stages:
         if (done := self.run.done(name)) is not None:
             self.late[name] = done.get("late_compiles", 0)
             return self.load(name)[0]
-        state = optimizer.init(params, config.optimizer)
+        state = optimizer.init(params, config.optimizer, self.spec, self.devices.compute)
         with self.run.store(name) as store:
             restored = store.restore(state)
             first, meta = 0, {}
@@ -108,7 +104,8 @@ class Stages:
             if "data" in meta:
                 batches.set_state(meta["data"])
             return supervised.train(
-                self.spec, state, ([forest] for forest in batches), config, first=first,
+                self.spec, state, ([forest] for forest in batches), config,
+                compute=self.devices.compute, first=first,
                 report=report, save=lambda i, s: save(i, s, data=batches.get_state()),
                 halt=signals.asked,
             )  # fmt: skip

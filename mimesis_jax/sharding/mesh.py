@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import jax
@@ -66,12 +67,18 @@ def sizes(config: Config, devices: int) -> dict[str, int]:
 
 
 def make(config: Config, devices: Sequence[jax.Device] | None = None) -> jax.sharding.Mesh:
-    """The mesh over `devices` (all of them by default), its axes laid out by hand (Auto).
+    """The mesh over `devices`, its axes laid out by hand (Auto).
 
-    Devices of several slices are ordered so that only `data` crosses slices. Raises ValueError as
-    `sizes` does, and when `data` is no multiple of the slices.
+    devices: all of them by default; a single process whose sizes are all given may have more than
+    they need, and then uses the first. Devices of several slices are ordered so that only `data`
+    crosses slices. Raises ValueError as `sizes` does, and when `data` is no multiple of the slices.
     """
-    devices = list(jax.devices() if devices is None else devices)
+    if devices is None:
+        devices = jax.devices()
+        asked = [getattr(config, name) for name in AXES]
+        if jax.process_count() == 1 and -1 not in asked:
+            devices = devices[: math.prod(asked)]
+    devices = list(devices)
     found = sizes(config, len(devices))
     shape = tuple(found.values())
     slices = len({getattr(device, "slice_index", 0) for device in devices})

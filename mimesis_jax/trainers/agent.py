@@ -19,6 +19,7 @@ from mimesis_jax.chat import render
 from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
+from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import measures, play, seat
 from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce
 
@@ -54,7 +55,8 @@ class Config:
 
 @dataclasses.dataclass
 class Parts:
-    """What a step needs besides parameters. coach None: plain GRPO."""
+    """What a step needs besides parameters. coach None: plain GRPO. compute: over which devices
+    scoring and update are spread, see models.decoder."""
 
     spec: Any
     chair: seat.ModelSeat
@@ -64,6 +66,7 @@ class Parts:
     renderer: render.Renderer
     shape: pack.Shape
     coach: coaches.Coach | None = None
+    compute: decoder.Compute = decoder.ALONE
 
 
 def step(state: optimizer.State, i: int, parts: Parts, config: Config):
@@ -100,6 +103,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         trees, csd = coaching.coached(
             parts.spec, state.params, trees, notes, renderer=parts.renderer, shape=parts.shape,
             beta=config.beta, temperature=config.loss.temperature, names=names,
+            compute=parts.compute,
         )  # fmt: skip
     trees, _, metrics = credit.assign(
         trees, [e.rewards for e in episodes], [e.key.goal for e in episodes], config.credit
@@ -112,8 +116,9 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         alpha = config.loss.alpha if k < config.csd_updates else 0.0
         loss = dataclasses.replace(config.loss, alpha=alpha)
         state, out = reinforce.update(
-            parts.spec, state, trees, parts.shape, loss, lr, config.optimizer, names
-        )
+            parts.spec, state, trees, parts.shape, loss, lr, config.optimizer, names,
+            parts.compute,
+        )  # fmt: skip
         kept = functools.partial(reinforce.batch, trees, names, parts.shape, loss)
         guard.hold(i, out, config.optimizer, state, lr, kept)
         if k == 0:
@@ -148,7 +153,7 @@ def train(
     """
     parts.chair.engine.load(state.params, version=first)
     parts.chair.engine.warm()
-    reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
+    reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
     for i in range(first, config.steps):
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)

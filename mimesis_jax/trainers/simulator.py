@@ -18,6 +18,7 @@ from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
+from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import measures, play, seat
 from mimesis_jax.trainers import credit, guard, optimizer, reinforce
 
@@ -62,6 +63,7 @@ class Parts:
     goals: Callable[[int, int], Sequence[Any]]  # (step, how many) -> goals of all domains
     judge: Judge
     shape: pack.Shape
+    compute: decoder.Compute = decoder.ALONE  # over which devices the update is spread
 
 
 def step(state: optimizer.State, i: int, parts: Parts, config: Config):
@@ -93,8 +95,9 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     lr = optimizer.rate(config.optimizer, i, config.steps)
     for k in range(config.updates):
         state, out = reinforce.update(
-            parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer, names
-        )
+            parts.spec, state, credited, parts.shape, config.loss, lr, config.optimizer, names,
+            parts.compute,
+        )  # fmt: skip
         kept = functools.partial(reinforce.batch, credited, names, parts.shape, config.loss)
         guard.hold(i, out, config.optimizer, state, lr, kept)
         if k == 0:
@@ -124,7 +127,7 @@ def train(
     """Runs steps first..config.steps - 1. halt, and what is raised: see trainers.agent.train."""
     parts.chair.engine.load(state.params, version=first)
     parts.chair.engine.warm()
-    reinforce.warm(parts.spec, state, parts.shape, config.optimizer)
+    reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
     for i in range(first, config.steps):
         state, metrics, episodes = step(state, i, parts, config)
         report(i, metrics)
