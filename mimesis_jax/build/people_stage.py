@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mimesis_jax.build import spoilt
+from mimesis_jax.build import ending, spoilt
 from mimesis_jax.build.people_data import Item, Sets
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack, tree
@@ -105,9 +105,7 @@ class Learner:
                 with self.run.timed("save", phase=name):
                     self.run.push()
                     store.save(step, {"state": state, "best": best.params}, meta)
-                if signals.asked() and step < config.steps:
-                    store.wait()
-                    signals.obey(f"{name} was saved after step {step} of {config.steps}")
+                ending.after(store, name, step, config.steps)
 
             trace = profiles.Trace(self.run.path / "profile", name)
             watched = spoilt.watched(self.run, name, self.spec)
@@ -117,7 +115,7 @@ class Learner:
                 state = supervised.train(
                     self.spec, state, _single(batches), config,
                     first=found.step if found else 0, report=report, save=save,
-                    halt=signals.asked,
+                    halt=lambda: ending.asked(name),
                 )  # fmt: skip
         if int(state.skipped):
             print(f"{name}: {int(state.skipped)} updates were left out, see the metric skipped")

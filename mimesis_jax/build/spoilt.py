@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mimesis_jax.runs import batches, checkpoint, disk, folder
+from mimesis_jax.runs import batches, checkpoint, disk, folder, processes
 from mimesis_jax.trainers import guard
 
 HERE = "spoilt"
@@ -40,18 +40,24 @@ def watched(run: folder.Run, phase: str, spec: Any) -> Iterator[None]:
 
 
 def keep(run: Path, phase: str, spec: Any, error: guard.Spoilt) -> Path:
-    """Writes the folder anew and gives its path. Raises RunError where the disk refuses."""
+    """Writes the folder anew and gives its path. Raises RunError where the disk refuses.
+
+    Over several processes all of them call it: each saves what its devices hold.
+    """
     where = run / HERE / f"{phase}-{error.step}"
     try:
-        shutil.rmtree(where, ignore_errors=True)
-        where.mkdir(parents=True)
+        if processes.is_lead():
+            shutil.rmtree(where, ignore_errors=True)
+            where.mkdir(parents=True)
     except OSError as refused:
         raise disk.explain(refused, where) from refused
+    processes.barrier(f"{where.name} is kept")
     with checkpoint.Store(where / "state", keep=1) as store:
         store.save(error.step, error.state, {"phase": phase})
     facts = {**error.batch.facts, "phase": phase, "spec": dataclasses.asdict(spec)}
     # The batch comes last: where it is, all of it is there.
-    batches.save(where / "batch.npz", dataclasses.replace(error.batch, facts=facts))
+    if processes.is_lead():
+        batches.save(where / "batch.npz", dataclasses.replace(error.batch, facts=facts))
     return where
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.build import devices, spoilt
+from mimesis_jax.build import devices, ending, spoilt
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack
 from mimesis_jax.runs import checkpoint, compiles, folder, profiles, progress, signals
@@ -80,9 +80,7 @@ class Stages:
                         kept = {"mark": self.run.mark(name), "hashes": self.run.hashes(), **more}
                         self.run.push()
                         store.save(step, jax.block_until_ready(state), kept)
-                    if signals.asked() and step < config.steps:
-                        store.wait()
-                        signals.obey(f"{name} was saved after step {step} of {config.steps}")
+                    ending.after(store, name, step, config.steps)
 
                 with contextlib.closing(watch), spoilt.watched(self.run, name, self.spec):
                     state = body(state, first, watch.report, save, meta)
@@ -107,7 +105,7 @@ class Stages:
                 self.spec, state, ([forest] for forest in batches), config,
                 compute=self.devices.compute, first=first,
                 report=report, save=lambda i, s: save(i, s, data=batches.get_state()),
-                halt=signals.asked,
+                halt=lambda: ending.asked(name),
             )  # fmt: skip
 
         return self._stage(name, params, config, body)
@@ -121,7 +119,7 @@ class Stages:
             return simulator.train(
                 state, parts, config, first=first, report=report, save=_versioned(save, parts),
                 keep=lambda i, episodes: self._keep(name, i, config.steps, episodes),
-                halt=signals.asked,
+                halt=lambda: ending.asked(name),
             )  # fmt: skip
 
         return self._stage(name, params, config, body)
@@ -147,7 +145,7 @@ class Stages:
 
             return agent.train(
                 state, parts, config, first=first, report=report, save=keep_state, keep=keep,
-                halt=signals.asked,
+                halt=lambda: ending.asked(name),
             )  # fmt: skip
 
         return self._stage(name, params, config, body)

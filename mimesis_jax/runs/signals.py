@@ -77,6 +77,12 @@ def asked() -> bool:
     return _asked
 
 
+def ask() -> None:
+    """As if SIGTERM had come: another process of the run was asked to end."""
+    global _asked
+    _asked = True
+
+
 def obey(told: str) -> None:
     """Raises Terminated, saying `told`, when the process was asked to end."""
     if _asked:
