@@ -69,6 +69,9 @@ def test_bars_follow_one_another_to_the_end_of_the_wall():
     assert [(bar.a, bar.b) for bar in bars] == [(0.0, 50.0), (50.0, 75.0), (75.0, 100.0)]
     told = [row.value for row in goodput.tracks(found).rows]
     assert told == ["50 %, 20 s", "25 %, 10 s", "25 %, 10 s"]
+    little = [line("start", 0.0), *step(0, 1000.0, 999.0, 0.0), line("save", 1000.0, 0.1)]
+    told = [row.value for row in goodput.tracks(goodput.measure(little)).rows]
+    assert told == ["100 %, 16 min 39 s", "under 1 %, 0.1 s", "under 1 %, 0.9 s"]
 
 
 def test_runs_whose_lines_have_no_clock_of_their_own_are_read_by_the_machines():

@@ -21,8 +21,8 @@ OTHER = {"compile": "compile", "data": "data wait", "save": "save", "evaluate": 
 @dataclasses.dataclass(frozen=True)
 class Goodput:
     """Seconds of a run. wall: its sessions. work: rollout, score, update that count. lost: those
-    that a kill undid. spent: compile, data wait, save, evaluate. away: between sessions, beside wall.
-    sessions: how many processes worked at it."""
+    that a kill undid. spent: compile, data wait, save, evaluate. away: between sessions, not in
+    wall. sessions: how many processes worked at it."""
 
     wall: float
     work: dict[str, float]
@@ -148,8 +148,8 @@ def tracks(found: Goodput | None) -> figures.Tracks | None:
             "bar", scale.at(100 * begun / found.wall), scale.at(100 * ended / found.wall),
             "start" if name in WORK else "ink",
         )  # fmt: skip
-        share = f"{numbers.show(100 * seconds / found.wall, 0)} %"
-        rows.append(figures.Row(name, (bar,), f"{share}, {numbers.seconds(seconds)}"))
+        told = f"{_percent(seconds / found.wall)}, {numbers.seconds(seconds)}"
+        rows.append(figures.Row(name, (bar,), told))
         begun = ended
     columns = ("What", "Share of wall time, one after the other", "Share, time")
     return figures.Tracks("Where the wall time went", columns, tuple(rows), scale.marked())
@@ -159,8 +159,12 @@ def sentence(found: Goodput | None) -> str:
     """Goodput in words; "" where there is none."""
     if found is None:
         return ""
-    told = f"{numbers.show(100 * found.share, 0)} % of {numbers.seconds(found.wall)}"
+    told = f"{_percent(found.share)} of {numbers.seconds(found.wall)}"
     if found.sessions == 1:
         return f"{told}, in one go."
     away = f", {numbers.seconds(found.away)} apart" if found.away else ""
     return f"{told}, in {found.sessions} sessions{away}."
+
+
+def _percent(share: float) -> str:
+    return "under 1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"
