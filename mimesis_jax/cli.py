@@ -27,6 +27,10 @@ class UsageError(ValueError):
     """Words on the command line that mean nothing; the message says what would."""
 
 
+class BoundError(ValueError):
+    """A bench that ran and found something slower than it may be; the message says what."""
+
+
 def parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
     top = argparse.ArgumentParser(
@@ -255,6 +259,8 @@ def _bench(args: argparse.Namespace, words: Sequence[str]) -> None:
     if args.json is not None:
         disk.write(args.json, figures)
     print(json.dumps(disk.plain(figures), indent=2))
+    if slow := figures.get("past_bound"):
+        raise BoundError("; ".join(slow))
 
 
 def expected(error: BaseException) -> bool:

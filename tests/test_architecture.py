@@ -26,7 +26,7 @@ ROOMS = {  # third-party package -> the rooms that may import it (architecture.m
     "orbax": {"runs"},
     "tensorboardX": {"runs"},
     "tqdm": {"runs"},
-    "optax": {"trainers"},
+    "optax": {"trainers", "bench"},  # in bench for a rival
     "ml_collections": {"config"},
     "jinja2": {"report"},
     "openai": {"remote"},

@@ -1,4 +1,4 @@
-"""The peer of the rollout bench: google-tunix's vanilla sampler over the same weights and ids."""
+"""The peer of the rollout and step benches: google-tunix with our weights, fed by ids."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAD, END = 0, 1  # ids that no prompt has: the sampler tells padding by its id
 NEVER = -1  # an end that no token is: every reply is as long as it was asked for
 
 
-class _Ids:
-    """A tokenizer for a sampler that wants one: a text is its ids."""
+class Ids:
+    """A tokenizer for those who want one: a text is its ids, or has them written out."""
 
-    def encode(self, ids: Sequence[int], **_: Any) -> list[int]:
-        return list(ids)
+    def encode(self, ids: Sequence[int] | str, **_: Any) -> list[int]:
+        return [int(i) for i in (ids.split() if isinstance(ids, str) else ids)]
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
         return ""
@@ -35,13 +35,12 @@ class _Ids:
         return PAD
 
 
-def sampler(spec: specs.Spec, params: Any, length: int) -> Any:
-    """The peer's sampler with these weights (nothing but full layers) and a cache of `length`.
+def model(spec: specs.Spec, params: Any) -> Any:
+    """The peer's Qwen3 model with these weights (nothing but full layers).
 
     Raises BenchError when the peer is not installed, or is another version.
     """
     try:
-        from tunix.generate import sampler as samplers
         from tunix.models.qwen3 import model as qwen3
     except ImportError as error:
         raise measure.BenchError(
@@ -51,7 +50,7 @@ def sampler(spec: specs.Spec, params: Any, length: int) -> Any:
     found = importlib.metadata.version("google-tunix")
     if found != VERSION:
         raise measure.BenchError(f"google-tunix {found} is installed, this bench is of {VERSION}")
-    model = qwen3.Qwen3(
+    made = qwen3.Qwen3(
         qwen3.ModelConfig(
             num_layers=spec.layers, vocab_size=spec.vocab, embed_dim=spec.width,
             hidden_dim=spec.mlp, num_heads=spec.heads, head_dim=spec.head_dim,
@@ -60,9 +59,17 @@ def sampler(spec: specs.Spec, params: Any, length: int) -> Any:
         ),
         rngs=qwen3.nnx.Rngs(0),
     )  # fmt: skip
-    _fill(model, params)
+    _fill(made, params)
+    return made
+
+
+def sampler(spec: specs.Spec, params: Any, length: int) -> Any:
+    """The peer's sampler with these weights and a cache of `length`. Raises as `model` does."""
+    held = model(spec, params)
+    from tunix.generate import sampler as samplers
+
     config = samplers.CacheConfig(length, spec.layers, spec.kv_heads, spec.head_dim)
-    return samplers.Sampler(model, _Ids(), config)
+    return samplers.Sampler(held, Ids(), config)
 
 
 def _fill(model: Any, params: Any) -> None:
