@@ -48,6 +48,12 @@ def test_forms_are_laid_without_waste():
     assert small.shape == (3, 4, 24, 7)
     long = [(segment(np.ones(2100), scored=np.arange(2100) > 2090),)]
     assert forms.lay("forest", long, setting, SPEC).shape[2] == 2304  # whole blocks of 256
+    lists = dataclasses.replace(setting, block=32)
+    for name in forms.FORMS:
+        (listed,) = forms.lay(name, trees, lists, SPEC).forests
+        assert listed.blocks.size == 32 and listed.tokens.shape[1] == (
+            64 if name == "forest" else 32
+        )
     deep = workloads.thinking(1, 3, workloads.constant(5), workloads.constant(7), 50, seed=0)
     with pytest.raises(ValueError, match="tree 0 nests its forks so that 2 state slots"):
         forms.lay("forest", [fork(deep[0])], setting, SPEC, slots=1)
@@ -62,7 +68,7 @@ def fork(one):
 def test_a_workload_is_compared():
     """The forms agree on log-probs and gradients; ratios of tokens are those of the shapes."""
     trees = workloads.thinking(3, 3, workloads.constant(5), workloads.lognormal(7), 50, seed=0)
-    tuned = {name: (8, 4096) for name in forms.FORMS}
+    tuned = {name: forms.Setting(8, 1.0, 4096) for name in forms.FORMS}
     found = BENCH.compare("three turns", trees, tuned)
     assert found["logprob_diff"] < 1e-4 and found["grad_diff"] < 1e-4
     made = {name: forms.lay(name, trees, forms.Setting(8, 1.0, 4096), SPEC) for name in forms.FORMS}

@@ -113,6 +113,11 @@ def test_long_rows_are_packed_with_their_lists():
     assert forest.blocks.count.tolist() == [1 + 2 + 3 + 1]
     with pytest.raises(ValueError, match=r"length 1000 is more than dense \(512\).*use 1024"):
         dataclasses.replace(short, length=1000, dense=512)
+    (fine,) = pack.pack([line], dataclasses.replace(short, dense=512, block=64)).forests
+    assert fine.blocks.size == 64
+    assert fine.blocks.count.tolist() == [sum(range(1, 11)) + 6]  # 600 tokens, then 6 empty blocks
+    with pytest.raises(ValueError, match=r"length 992 .* not a multiple of 64.*use 1024"):
+        dataclasses.replace(short, length=992, dense=512, block=64)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.forest import fill, pack, tree
+from mimesis_jax.forest import blocks, fill, pack, tree
 
 ARRAYS = ("ids", "scored", *tree.COLUMNS)
 
@@ -81,4 +81,7 @@ def padded(rows: Sequence[types.Tree], shape: pack.Shape) -> pack.Packed:
         first += len(one)
     many = -(-len(placed) // shape.rows) * shape.rows
     chosen = [[i] if i < len(placed) else [] for i in range(many)]
-    return pack.Packed(*fill.arrays([part for one in rows for part in one], placed, chosen, shape))
+    forests, origin = fill.arrays([part for one in rows for part in one], placed, chosen, shape)
+    if shape.long:
+        forests = [blocks.plan(f, size=shape.block, kernel=shape.kernel) for f in forests]
+    return pack.Packed(forests, origin)

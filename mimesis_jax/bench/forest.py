@@ -7,12 +7,13 @@ forest  trees packed into rows, no token computed twice in the same context
 padded  one sequence a thinking turn with its whole history, padded to the longest
 packed  the same sequences, several a row, so that hardly a place is padding
 
-Each form runs at its own best chunk, micro-batch and row length, swept and printed: chunks, then
-micro-batches, on the dialogues of 8 turns (for the demo's on its own), row lengths on every
-workload. The best of each form then run in turn, and medians count. `padded` and `packed` are
-their times over the forest's; the token ratios beside them are tokens computed, padding included,
-over the forest's, which the times could reach if a token cost the same in each form. It does not
-quite: the same learned tokens are a larger share of fewer tokens, so the head weighs more
+Each form runs at its own best chunk, micro-batch, attention (dense, or in blocks) and row length,
+swept and printed: chunks, then micro-batches, then blocks, on the dialogues of 8 turns (for the
+demo's on its own), row lengths on every workload: of all those laid out, the two that compute
+least are timed. The best of each form then run in turn, and medians count. `padded` and `packed`
+are their times over the forest's; the token ratios beside them are tokens computed, padding
+included, over the forest's, which the times could reach if a token cost the same in each form. It
+does not quite: the same learned tokens are a larger share of fewer tokens, so the head weighs more
 (`learned_share`). `real` is the forest's real tokens a second over those of the better plain rows.
 `cpu_padded` and `cpu_packed` are the ratios of processor time: on a machine that others use they
 are the steadier ones.
@@ -47,17 +48,20 @@ Calls = dict[str, Callable[[], Any]]
 @dataclasses.dataclass(frozen=True)
 class Sweep:
     """What is tried. chunks; micro: micro-batches in tokens, the last one while chunks are tried;
-    stretches: row lengths as multiples of the longest item (the padded form has one).
+    blocks: of the attention in all rows, beside what Shape does; stretches: row lengths as
+    multiples of the longest item (the padded form has one).
     size: of a batch, in forest tokens. repeats: of the final comparison."""
 
     chunks: tuple[int, ...] = (8, 16, 32, 64)
     micro: tuple[int, ...] = (1024, 4096)
-    stretches: tuple[float, ...] = (1.0, 2.0)
+    blocks: tuple[int, ...] = (64,)
+    stretches: tuple[float, ...] = (1.0, 1.25, 1.5, 2.0, 3.0)
     size: int = 3840
     repeats: int = 5
 
 
-QUICK = Sweep(chunks=(4, 8), micro=(4096,), stretches=(1.0,), size=128, repeats=1)
+QUICK = Sweep(chunks=(4, 8), micro=(4096,), blocks=(), stretches=(1.0,), size=128, repeats=1)
+TIMED = 2  # row lengths of a form and workload
 
 
 def model(quick: bool) -> specs.Spec:
@@ -103,46 +107,50 @@ class Bench:
 
     def tune(
         self, title: str, trees: Sequence[types.Tree]
-    ) -> tuple[dict[str, tuple[int, int]], dict[str, dict[str, float]]]:
-        """Each form's best (chunk, micro-batch), and real tokens a second by chunk and form."""
+    ) -> tuple[dict[str, forms.Setting], dict[str, dict[str, float]]]:
+        """Each form's best setting, and real tokens a second by chunk and form."""
         _say(f"chunk sizes and micro-batches, {title}")
         trainer, sweep = forms.trainer(self.params, trees), self.sweep
-        best: dict[str, tuple[int, int]] = {}
+        best: dict[str, forms.Setting] = {}
         rates: dict[str, dict[str, float]] = {}
         order: tuple[forms.Name, ...] = ("forest", "packed", "padded")
         for name in order:
             # Padded rows are the packed ones' kind: their chunk is taken over.
-            chunks = (best["packed"][0],) if name == "padded" else sweep.chunks
+            chunks = (best["packed"].chunk,) if name == "padded" else sweep.chunks
             tried = [forms.lay(name, trees, forms.Setting(c, 1.0, sweep.micro[-1]), self.spec)
                      for c in chunks]  # fmt: skip
             seconds = self._seconds(trainer, tried)
             rates[name] = {
                 str(b.setting.chunk): b.tokens / s for b, s in zip(tried, seconds, strict=True)
             }
-            k = int(np.argmin(seconds))
-            more = [dataclasses.replace(tried[k].setting, tokens=m) for m in sweep.micro[:-1]]
-            other = [forms.lay(name, trees, setting, self.spec) for setting in more]
-            times = [seconds[k], *self._seconds(trainer, other)]
-            chosen = [tried[k], *other][int(np.argmin(times))].setting
-            best[name] = (chosen.chunk, chosen.tokens)
+            chosen, least = tried[int(np.argmin(seconds))].setting, min(seconds)
+            for knob, values in (("tokens", sweep.micro[:-1]), ("block", sweep.blocks)):
+                other: list[forms.Setting] = [
+                    dataclasses.replace(chosen, **{knob: value}) for value in values
+                ]
+                laid = [forms.lay(name, trees, setting, self.spec) for setting in other]
+                for setting, time in zip(other, self._seconds(trainer, laid), strict=True):
+                    chosen, least = min((chosen, least), (setting, time), key=lambda one: one[1])
+            best[name] = chosen
         return best, rates
 
-    def _best(self, trainer, name: forms.Name, trees, tuned: tuple[int, int]) -> forms.Batch:
+    def _best(self, trainer, name: forms.Name, trees, tuned: forms.Setting) -> forms.Batch:
         """The form at its best row length. Items of one length gain nothing from longer rows."""
         even = name == "forest" and len({sum(map(len, one)) for one in trees}) == 1
         stretches = (1.0,) if name == "padded" or even else self.sweep.stretches
         laid = [
-            forms.lay(name, trees, forms.Setting(tuned[0], stretch, tuned[1]), self.spec)
+            forms.lay(name, trees, dataclasses.replace(tuned, stretch=stretch), self.spec)
             for stretch in stretches
         ]
         different = list({batch.shape: batch for batch in laid}.values())
+        different = sorted(different, key=lambda batch: batch.places)[:TIMED]
         return different[int(np.argmin(self._seconds(trainer, different)))]
 
     def compare(
         self,
         title: str,
         trees: Sequence[types.Tree],
-        tuned: dict[str, tuple[int, int]],
+        tuned: dict[str, forms.Setting],
         *,
         exact: bool = True,
     ) -> dict[str, Any]:
@@ -206,7 +214,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     turns = {str(k): bench.compare(f"{k} turns", same[k], tuned, exact=k == 16) for k in same}
     spread = workloads.lognormal(part, most=7 * part)
     lognormal = bench.compare("log-normal", dialogues(8, spread, part, 1), tuned)
-    worst = tuned["forest"][0] + 1
+    worst = tuned["forest"].chunk + 1
     worst_case = bench.compare(
         f"every part {worst} tokens", dialogues(8, workloads.constant(worst), worst), tuned
     )
@@ -218,7 +226,9 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         "demo_agent_lengths": lines,
     }  # fmt: skip
     return figures | _summary([*turns.values(), lognormal, worst_case, demo, lines], figures) | {
-        "chunks": chunks, "demo_chunks": short_chunks, "tuned": tuned, "demo_tuned": short,
+        "chunks": chunks, "demo_chunks": short_chunks,
+        "tuned": {name: str(setting) for name, setting in tuned.items()},
+        "demo_tuned": {name: str(setting) for name, setting in short.items()},
         "sweep": dataclasses.asdict(sweep),
         "parameters": decoder.parameter_count(spec), "measured": "forward and backward, GRPO + CSD",
         "quick": args.quick, "machine": measure.machine(),

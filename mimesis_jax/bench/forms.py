@@ -30,14 +30,26 @@ KNOBS = {k: np.float32(v) for k, v in dataclasses.asdict(reinforce.Loss(alpha=0.
 @dataclasses.dataclass(frozen=True)
 class Setting:
     """chunk: C. stretch: row length as a multiple of the longest item. tokens: places of a
-    micro-batch at most (more where one row has more)."""
+    micro-batch at most (more where one row has more). block: of the attention's lists in all
+    rows; None: those of Shape, and a dense mask in short rows."""
 
     chunk: int
     stretch: float
     tokens: int
+    block: int | None = None
 
     def __str__(self) -> str:
-        return f"C {self.chunk}, rows x {self.stretch:g}, micro-batches of {self.tokens}"
+        lists = "" if self.block is None else f", attention in blocks of {self.block}"
+        return f"C {self.chunk}, rows x {self.stretch:g}, micro-batches of {self.tokens}{lists}"
+
+    def rows(self, longest: int, slots: int) -> pack.Shape:
+        """One row of any number of learned tokens that holds the longest item: whole chunks, and
+        whole blocks where the attention has blocks."""
+        length = -(-int(longest * self.stretch) // self.chunk) * self.chunk
+        block = self.block or (blocks.SIZE if length > pack.Shape.dense else 1)
+        length = -(-length // block) * block
+        shape = pack.Shape(1, length, self.chunk, length, slots)
+        return shape if self.block is None else dataclasses.replace(shape, dense=1, block=block)
 
 
 @dataclasses.dataclass
@@ -99,14 +111,14 @@ def lay(
         expanded = expansion.expand(trees)
         items, numbers, slots = expanded.rows, expanded.numbers, 1
         longest = max(len(one[0]) for one in items)
-    length = _rounded(int(longest * setting.stretch), chunk)
+    wide = setting.rows(longest, slots)
+    length = wide.length
 
     def laid(shape: pack.Shape) -> pack.Packed:
         if name == "padded":
             return expansion.padded(items, shape)
         return pack.pack(items, shape, shared=shared and name == "forest")
 
-    wide = pack.Shape(1, length, chunk, length, slots)
     rows = laid(wide).origin
     batches = -(-len(rows) * length // max(length, setting.tokens))
     learned = max(int(np.count_nonzero(row >= 0)) for row in rows)
@@ -114,12 +126,6 @@ def lay(
     packed = laid(shape)
     seconds = time.perf_counter() - start
     return Batch(name, setting, dataclasses.replace(spec, chunk=chunk), packed, numbers, seconds)
-
-
-def _rounded(length: int, chunk: int) -> int:
-    """A row of at least `length`: whole chunks, and whole blocks where the attention has blocks."""
-    size = -(-length // chunk) * chunk
-    return size if size <= pack.Shape.dense else -(-size // blocks.SIZE) * blocks.SIZE
 
 
 @dataclasses.dataclass(frozen=True)

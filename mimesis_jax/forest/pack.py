@@ -112,7 +112,7 @@ def pack(
     parts = [part for one in made.trees for part in one]
     forests, origin = fill.arrays(parts, made.placed, made.rows, shape)
     if shape.long:
-        forests = [lists.plan(forest, kernel=shape.kernel) for forest in forests]
+        forests = [lists.plan(forest, size=shape.block, kernel=shape.kernel) for forest in forests]
     numbers = made.numbers
     if numbers is not None and len(numbers):
         origin = [np.where(o == fill.NONE, fill.NONE, numbers[o]) for o in origin]

@@ -16,7 +16,9 @@ class Shape:
     learned: M, scored tokens a row at most. slots: state slots (1 for thinking turns, 2 with a
       prompt shared by a group).
     dense: rows longer than this carry block lists for the attention (see forest.blocks), which
-      then makes no [T, T] array; they are a multiple of blocks.SIZE long.
+      then makes no [T, T] array; they are a multiple of `block` long.
+    block: tokens a block of these lists. Large ones feed matrix units; on CPUs 64 is faster, since
+      smaller blocks leave out more of what no token may see (docs/forest.md).
     kernel: who reads the block lists, the project's own "loop" or, on TPUs, "splash".
     """
 
@@ -26,10 +28,11 @@ class Shape:
     learned: int
     slots: int = 2
     dense: int = 1024
+    block: int = blocks.SIZE
     kernel: Literal["loop", "splash"] = "loop"
 
     def __post_init__(self):
-        for name in ("rows", "length", "chunk", "learned", "slots"):
+        for name in ("rows", "length", "chunk", "learned", "slots", "block"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, the least is 1")
         if self.length % self.chunk:
@@ -38,11 +41,11 @@ class Shape:
                 f"length {self.length} is not a multiple of chunk {self.chunk}:"
                 f" use {whole + self.chunk} or a chunk that divides it"
             )
-        if self.long and self.length % blocks.SIZE:
+        if self.long and self.length % self.block:
             raise ValueError(
                 f"length {self.length} is more than dense ({self.dense}) and not a multiple of"
-                f" {blocks.SIZE}, the attention's blocks: use"
-                f" {-(-self.length // blocks.SIZE) * blocks.SIZE}, or raise dense"
+                f" {self.block}, the attention's blocks: use"
+                f" {-(-self.length // self.block) * self.block}, or raise dense"
             )
 
     @property
