@@ -26,6 +26,19 @@ def test_length_must_fit_all_chunks():
         hybrid.run(["--length", "96"])
 
 
+def test_figures_by_hand():
+    """4,000 tokens in 0.5 s (best 0.4) are 8,000 a second, at best 10,000; the floor's is 0.2 s."""
+    clock = {"plain": 0.5, "remat": 0.8, "floor": 0.2, "floor_remat": 0.4, "chunk8": 1.0,
+             "mlp": 0.01}  # fmt: skip
+    times = hybrid.Times(clock, clock | {"plain": 0.4}, {n: 2 * s for n, s in clock.items()})
+    found = hybrid.figures(times, 4000, 16, {"mlp": (4, None)})
+    assert found["tokens_per_s"]["plain"] == 8000 and found["best_tokens_per_s"]["plain"] == 10000
+    assert found["share_of_floor"] == found["share_of_floor_core_s"] == pytest.approx(0.4)
+    assert found["chunks"] == {"8": 4000, "16": 8000}
+    assert found["parts_ms"] == {"mlp": 40} and found["parts_core_ms"] == {"mlp": 80}
+    assert list(found["meets"].values()) == [True, True]
+
+
 @pytest.mark.slow
 def test_figures_of_a_small_run():
     sizes = ["--rows", "1", "--length", "64", "--vocab", "64", "--repeats", "2"]
