@@ -38,15 +38,18 @@ from mimesis_jax import config as configs
 from mimesis_jax.runs import disk, mirror, processes
 
 Tree = Any  # a pytree of arrays and numbers
+# Seconds that a save may take. Orbax reads them off the machine's clock, so that one that is set
+# forward would fail a save that is well; over several processes it is how a lost one is noticed.
+PATIENCE = 10 * 365 * 86400
 
 
-def _told_twice(record: logging.LogRecord) -> bool:
+def _told_once(record: logging.LogRecord) -> bool:
     """False for the traceback that Orbax's threads print of an error which they also raise, and
     which is told in a line here."""
     return "_SignalingThread.run() raised" not in record.getMessage()
 
 
-logging.getLogger("absl").addFilter(_told_twice)
+logging.getLogger("absl").addFilter(_told_once)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +105,9 @@ class Store:
             preservation_policy=preservation_policy.AnyPreservationPolicy(kept),
             cleanup_tmp_directories=True,
             create=True,
+            async_options=ocp.AsyncOptions(
+                timeout_secs=PATIENCE if processes.count() == 1 else 1200
+            ),
         )
         try:
             self._manager = self._open()
