@@ -38,7 +38,7 @@ def plan(measured: Json, topology: Topology, mode: str, trained: str | None) -> 
     programs = {one["name"]: one for one in measured["programs"]}
     phases = [_phase(one, programs, mode) for one in programs.values()]
     if trained is not None and f"{trained} decode" in programs:
-        phases.append(handover(programs, trained))
+        phases.append(handover(programs))
     highest = max(phases, key=lambda phase: phase["peak_bytes"])
     limit = topology.chip.device_bytes
     refused = [one for one in programs.values() if one["refused"]]
@@ -125,11 +125,12 @@ def divided(transient: int, estimated: Kinds) -> Kinds:
     return estimated | {"temporaries": estimated.get("temporaries", 0) + transient - total}
 
 
-def handover(programs: Mapping[str, Json], trained: str) -> Json:
-    """New weights for the trained model's engine: both layouts and nothing of the old copy, but the
-    stack that is cut into periods beside the periods, in the dtype that decodes."""
+def handover(programs: Mapping[str, Json]) -> Json:
+    """New weights for the trained model's engine: both layouts are alive, nothing of the old copy;
+    beside them the periods, cut apart where they are trained before they move (rollouts.handover).
+    """
     kinds = dict.fromkeys(KINDS, 0) | resident(programs)
-    kinds["temporaries"] = programs[f"{trained} decode"]["bytes_by_kind"]["decoding weights"]
+    kinds["temporaries"] = programs["update"]["bytes_by_kind"]["parameters"]
     return {
         "name": "hand-over", "peak_bytes": sum(kinds.values()), "hbm_by_kind": kinds,
         "from": "sizes",

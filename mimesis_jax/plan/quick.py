@@ -30,7 +30,11 @@ def environment(found: Topology, mode: str) -> dict[str, str]:
     own = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
     if mode == "exact":
         return own | exact.environment(found)
-    flags = f"--xla_force_host_platform_device_count={found.devices}"
+    # What is compiled is read, never run: no time goes into making it fast.
+    flags = (
+        f"--xla_force_host_platform_device_count={found.devices} "
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
     return own | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
 
 
