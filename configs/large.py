@@ -4,9 +4,9 @@ The files simulator_{midtrain,thoughts,grpo}_{4b,9b}.py and agent_csd_{4b,9b}.py
 these, by its name. A figure marked [paper] is the published one (arXiv 2610.09484); the others are
 ours, chosen so that the shapes are plausible on 16 chips of v5p, and measured by nobody yet.
 
-`mimesis train` does not run them: no trainer spans devices or reads `kind: large` yet. They say
-what is to be planned and run, in the fields that the parts have (every section of a part freezes
-into its dataclass, which a test holds), and `launch/README.md` says on which machines.
+`mimesis train` runs them (build/large.py), on as many processes and devices as the mesh has, and
+`mimesis plan` says beforehand what they need; `launch/README.md` says on which machines. Tests run
+the same four stages on small checkpoints.
 """
 
 from ml_collections import ConfigDict

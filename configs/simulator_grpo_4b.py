@@ -6,8 +6,8 @@ reads   start: the run folder of simulator_thoughts_4b; opposite it the Qwen3-4B
 writes  the run folder; its result is what agent_csd_4b begins from
 needs   16 chips of v5p (v5p-32), both models resident; a judge that is a model, not there yet
 
-Not runnable yet: `mimesis train` refuses kind "large", since no trainer spans devices. The file
-says what is to be planned and run; nothing of it was measured.
+Nothing of it was measured at this size yet; the same stages run on small checkpoints in
+tests/test_large.py.
 """
 
 from pathlib import Path

@@ -6,8 +6,8 @@ reads   model.checkpoint: the folder of Qwen3.5-4B; data.paths: WildChat files o
 writes  the run folder; its result is what simulator_thoughts_4b begins from
 needs   16 chips of v5p (v5p-32); 5,000 steps of 32 rows of 16,384 tokens are 2.6e9 tokens
 
-Not runnable yet: `mimesis train` refuses kind "large", since no trainer spans devices. The file
-says what is to be planned and run; nothing of it was measured.
+Nothing of it was measured at this size yet; the same stages run on small checkpoints in
+tests/test_large.py.
 """
 
 from pathlib import Path

@@ -6,8 +6,8 @@ reads   start: the run folder of simulator_midtrain_9b; data.paths: ThoughtTrace
 writes  the run folder; its result is what simulator_grpo_9b begins from
 needs   16 chips of v5p (v5p-32); three epochs, so the steps follow from the size of the set
 
-Not runnable yet: `mimesis train` refuses kind "large", since no trainer spans devices. The file
-says what is to be planned and run; nothing of it was measured.
+Nothing of it was measured at this size yet; the same stages run on small checkpoints in
+tests/test_large.py.
 """
 
 from pathlib import Path

@@ -83,7 +83,7 @@ class _Story:
         )  # fmt: skip
         self._simulator()
         self._agents()
-        summary = self._measured("evaluation", self._evaluate)
+        summary = self.run.measured("evaluation", self._evaluate)
         return self._summary(summary)
 
     # --- phases that are no trainer's -----------------------------------------------------------
@@ -96,15 +96,6 @@ class _Story:
         yield
         if done is None:
             self.run.finish(name)
-
-    def _measured(self, name: str, measure) -> dict[str, Any]:
-        """Measures once; a restart reads what was measured."""
-        if (done := self.run.done(name)) is None:
-            self.run.begin(name)
-            with self.run.timed("evaluate", phase=name):
-                done = measure()
-            self.run.finish(name, done)
-        return done
 
     # --- the simulator --------------------------------------------------------------------------
 
@@ -119,7 +110,7 @@ class _Story:
         thoughtful = train("user_thoughts", mid, lazily.thoughts(), settings["user_thoughts"])
         self.rules = measures.rule_judge(made, self.cast.spec, mid, self.settings.shape)
         rows = self.settings.evaluation.behaviour_rows
-        self.before = self._measured(
+        self.before = self.run.measured(
             "behaviours_before",
             lambda: measures.behaving(
                 self.cast.seat("simulator", "user", thoughtful), self.rules, rows
@@ -146,7 +137,7 @@ class _Story:
         lazily = sources.Sources(self.world)
         train, settings = self.stages.supervised, self.settings.supervised
         start = train("agent_start", self.base, lazily.start(), settings["agent_start"])
-        self.copying = self._measured("copying", lambda: {"copying": measures.copying(
+        self.copying = self.run.measured("copying", lambda: {"copying": measures.copying(
             self.world, self.cast, start, self.settings.shape)})["copying"]  # fmt: skip
         if self.copying < LEAST_COPYING and not self.quick:
             raise disk.RunError(

@@ -17,6 +17,7 @@ from mimesis_jax.desk import slots as desk_slots
 from mimesis_jax.envs import desk, practice
 from mimesis_jax.evaluation import cross, leaks, likelihood, realism, trigram
 from mimesis_jax.forest import tree
+from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import corpus, play, scoring
 from mimesis_jax.users import behaviours, behaviours_acting, judge, population
 
@@ -89,27 +90,31 @@ def _turns(segment, one, episode, setting) -> np.ndarray:
 # --- behaviours ---------------------------------------------------------------------------------
 
 
-def word_likelihood(made: world.World, spec, params, shape) -> judge.Likelihood:
+def word_likelihood(
+    made: world.World, spec, params, shape, compute: decoder.Compute = decoder.ALONE
+) -> judge.Likelihood:
     """Mean log-prob per token of the user's words under a fixed model, per episode."""
 
     def rate(episodes: Sequence[types.Episode]) -> np.ndarray:
         trees = [corpus.user_tree(e, made.renderer, thinking="none") for e in episodes]
-        logp = scoring.score(spec, params, trees, shape)
+        logp = scoring.score(spec, params, trees, shape, compute=compute)
         ends = np.cumsum([tree.scored_count([t]) for t in trees])[:-1]
         return np.array([part.mean() if len(part) else -np.inf for part in np.split(logp, ends)])
 
     return rate
 
 
-def rule_judge(made: world.World, spec, params, shape) -> judge.RuleJudge:
-    """The judge of user training; params: the mid-trained model."""
+def rule_judge(
+    made: world.World, spec, params, shape, compute: decoder.Compute = decoder.ALONE
+) -> judge.RuleJudge:
+    """The judge of user training; params: the mid-trained model, compute: where it lies."""
     acting = behaviours_acting.Acting(rate=FULLY_ACTING)
     first = world.PRACTICE + 50_000
     reference = corpus.episodes(
         practice.make, practice.corpus(range(first, first + 600), acting, recalls=0.0),
         agent=practice.opposite(), user=practice.user(acting), stream=first,
     )  # fmt: skip
-    rated = word_likelihood(made, spec, params, shape)
+    rated = word_likelihood(made, spec, params, shape, compute)
     return judge.RuleJudge(judge.fit(reference, rated), rated)
 
 

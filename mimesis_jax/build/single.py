@@ -36,15 +36,6 @@ class _Room:
         self.run.hash(called or name, frozen.hash)
         return frozen.params
 
-    def measured(self, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Measures once; a restart reads what was measured."""
-        if (done := self.run.done(name)) is None:
-            self.run.begin(name)
-            with self.run.timed("evaluate", phase=name):
-                done = disk.plain(measure())
-            self.run.finish(name, done)
-        return done
-
 
 def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     """Runs the stage `config.stage` in the run folder `out`, or goes on with it; the summary.
@@ -150,7 +141,7 @@ def _compared(room: _Room, name: str, start, trained) -> dict[str, Any]:
                 room.run.episode("evaluation", 0, episodes[0], user=user, agent=who)
         return evaluate.told(results)
 
-    return {"measured": ["evaluation"], **room.measured("evaluation", measure)}
+    return {"measured": ["evaluation"], **room.run.measured("evaluation", measure)}
 
 
 def _behaviours(room: _Room, name: str) -> dict[str, Any]:
@@ -161,7 +152,7 @@ def _behaviours(room: _Room, name: str) -> dict[str, Any]:
     rated = lambda params: measures.behaving(
         chair(params), rules, room.settings.evaluation.behaviour_rows
     )
-    before = room.measured("behaviours_before", lambda: rated(thoughtful)[0])
+    before = room.run.measured("behaviours_before", lambda: rated(thoughtful)[0])
     trained = room.stages.simulator(
         name,
         thoughtful,
@@ -173,7 +164,7 @@ def _behaviours(room: _Room, name: str) -> dict[str, Any]:
         after, episodes = rated(trained)
         return {"after": after, "manners": evaluate.manners(episodes, room.cast)}
 
-    found = room.measured("evaluation", measure)
+    found = room.run.measured("evaluation", measure)
     return {
         "measured": ["behaviours_before", "evaluation"],
         "simulator": evaluate.rates(before, found["after"]) | found["manners"],

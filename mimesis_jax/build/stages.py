@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -93,16 +93,17 @@ class Stages:
     # --- supervised -----------------------------------------------------------------------------
 
     def supervised(
-        self, name: str, params, sources: Sequence[pipeline.Source], config: supervised.Config
-    ):
-        """Supervised training on rendered trees."""
+        self, name: str, params, sources: Sequence[pipeline.Source], config: supervised.Config,
+        *, micro: int = 1,
+    ):  # fmt: skip
+        """Supervised training on rendered trees. micro: micro-batches of an update."""
 
         def body(state, first, report, save, meta):
             batches = pipeline.Batches(sources, self.shape, seed=self.seed)
             if "data" in meta:
                 batches.set_state(meta["data"])
             return supervised.train(
-                self.spec, state, ([forest] for forest in batches), config,
+                self.spec, state, _grouped(batches, micro), config,
                 compute=self.devices.compute, first=first,
                 report=report, save=lambda i, s: save(i, s, data=batches.get_state()),
                 halt=lambda: ending.asked(name),
@@ -164,6 +165,12 @@ class Stages:
 def _versioned(save: Callable, parts: simulator.Parts | agent.Parts) -> Callable:
     """Saving that keeps the version of the weights which the engine holds, too."""
     return lambda i, state: save(i, state, engine={"version": parts.chair.engine.version})
+
+
+def _grouped(batches: Iterator[types.Forest], micro: int) -> Iterator[list[types.Forest]]:
+    """The micro-batches of each update; they are endless."""
+    while True:
+        yield [next(batches) for _ in range(micro)]
 
 
 def _coached(tree: types.Tree, notes, decode):

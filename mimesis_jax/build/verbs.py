@@ -7,7 +7,7 @@ from typing import Any
 
 from mimesis_jax import config as configs
 from mimesis_jax.build import evaluate as evaluation
-from mimesis_jax.build import people, single
+from mimesis_jax.build import large, people, single
 from mimesis_jax.build.demo import demo
 from mimesis_jax.build.evidence import evidence
 from mimesis_jax.build.talk import chat
@@ -15,7 +15,7 @@ from mimesis_jax.config import ConfigDict
 
 __all__ = ["chat", "demo", "evaluate", "evidence", "train"]
 
-TRAIN = {"demo": demo, "people": people.train, "stage": single.train}
+TRAIN = {"demo": demo, "large": large.train, "people": people.train, "stage": single.train}
 EVALUATE = {"evaluate": evaluation.evaluate}
 
 

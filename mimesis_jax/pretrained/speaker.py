@@ -66,6 +66,24 @@ def load(
     Ids that the tokenizer has not are masked in sampling and scoring (Spec.vocab_real). Raises
     ValueErrors that name the file, field, tensor or package at fault.
     """
+    path, words, renderer = _heard(model, family)  # what it lacks is told before the weights
+    spec, params = pretrained.load(path, dtype=dtype, compute=dtype)
+    spec = dataclasses.replace(spec, vocab_real=min(words.tokenizer.vocab_real, spec.vocab))
+    return Speaker(os.fspath(model), spec, params, renderer, words.template, words.length)
+
+
+def renderer_of(
+    model: str | os.PathLike[str], *, family: str | None = None
+) -> tuple[render.Renderer, specs.Spec]:
+    """How a model speaks and what it is, without its weights; arguments and errors as of `load`."""
+    path, words, renderer = _heard(model, family)
+    spec = pretrained.spec_of(path)
+    return renderer, dataclasses.replace(
+        spec, vocab_real=min(words.tokenizer.vocab_real, spec.vocab)
+    )
+
+
+def _heard(model, family: str | None) -> tuple[Path, Words, render.Renderer]:
     path = path_of(model)
     if not path.exists():
         raise pretrained.Refused(
@@ -77,10 +95,7 @@ def load(
     known = (
         families.named(family) if family else families.of(words.config, words.tokenizer.specials)
     )
-    renderer = render.Renderer(words.tokenizer, known)  # what it lacks is told before the weights
-    spec, params = pretrained.load(path, dtype=dtype, compute=dtype)
-    spec = dataclasses.replace(spec, vocab_real=min(words.tokenizer.vocab_real, spec.vocab))
-    return Speaker(os.fspath(model), spec, params, renderer, words.template, words.length)
+    return path, words, render.Renderer(words.tokenizer, known)
 
 
 @dataclasses.dataclass(frozen=True)

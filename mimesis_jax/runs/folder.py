@@ -20,7 +20,7 @@ import contextlib
 import fnmatch
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +267,15 @@ class Run:
     def done(self, phase: str) -> dict[str, Any] | None:
         """The payload of a finished phase, None when it is still to be done."""
         return self._phases.get(phase, {}).get("done")
+
+    def measured(self, phase: str, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """A phase that measures something once: its json values, read by a restart."""
+        if (done := self.done(phase)) is None:
+            self.begin(phase)
+            with self.timed("evaluate", phase=phase):
+                done = disk.plain(measure())
+            self.finish(phase, done)
+        return done
 
     # --- the end ------------------------------------------------------------------------------
 
