@@ -14,23 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from mimesis_jax import types
+from mimesis_jax.models import stacks
 
 MASKED = -1e30  # finite: no row of scores may become NaN
 WIDE = jnp.float32
 
 # Axes: n blocks a row, S tokens a block, G query heads a kv head, M = G * S, d head_dim.
-
-
-def _take(parts: jax.Array, index: jax.Array) -> jax.Array:
-    """Block index [B] of each row of parts [B, n, ...]."""
-    pick = lambda row, i: jax.lax.dynamic_index_in_dim(row, i, axis=0, keepdims=False)
-    return jax.vmap(pick)(parts, index)
-
-
-def _put(parts: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
-    """parts [B, n, ...] with value [B, ...] as block index [B] of each row."""
-    put = lambda row, x, i: jax.lax.dynamic_update_index_in_dim(row, x, i, axis=0)
-    return jax.vmap(put)(parts, value.astype(parts.dtype), index)
 
 
 def _visible(last: jax.Array, query: jax.Array, key: jax.Array, live: jax.Array) -> jax.Array:
@@ -69,20 +58,23 @@ def _forward(q, k, v, last, blocks) -> tuple[jax.Array, jax.Array]:
     def body(p, carry):
         (top, total, out), (outs, norms) = carry
         query, key, first, live = _turn(blocks, p)
-        mask = _visible(_take(last, key), query, key, live)
-        scores = _scores(_take(q, query), _take(k, key), mask)
+        mask = _visible(stacks.take(last, key), query, key, live)
+        scores = _scores(stacks.take(q, query), stacks.take(k, key), mask)
         old = jnp.where(first, MASKED, top)
         top = jnp.maximum(old, jnp.max(scores, axis=-1))
         shrink = jnp.where(first, 0.0, jnp.exp(old - top))
         share = jnp.exp(scores - top[..., None])
         total = total * shrink + jnp.sum(share, axis=-1)
         more = jnp.einsum(
-            "bkms,bksd->bkmd", share.astype(v.dtype), _take(v, key), preferred_element_type=WIDE
+            "bkms,bksd->bkmd",
+            share.astype(v.dtype),
+            stacks.take(v, key),
+            preferred_element_type=WIDE,
         )
         out = out * shrink[..., None] + more
         # Written after every pair: the last write of a block is the whole sum.
-        outs = _put(outs, out / total[..., None], query)
-        norms = _put(norms, top + jnp.log(total), query)
+        outs = stacks.put(outs, out / total[..., None], query)
+        norms = stacks.put(norms, top + jnp.log(total), query)
         return (top, total, out), (outs, norms)
 
     return jax.lax.fori_loop(0, jnp.max(blocks.count), body, (start, done))[1]
@@ -108,18 +100,18 @@ def _attend_bwd(saved, dout):
     def body(p, carry):
         dq, (dqs, dks, dvs) = carry
         query, key, first, live = _turn(blocks, p)
-        mask = _visible(_take(last, key), query, key, live)
-        own, keys, above = _take(q, query), _take(k, key), _take(dout, query)
-        share = jnp.exp(_scores(own, keys, mask) - _take(norm, query)[..., None])
+        mask = _visible(stacks.take(last, key), query, key, live)
+        own, keys, above = stacks.take(q, query), stacks.take(k, key), stacks.take(dout, query)
+        share = jnp.exp(_scores(own, keys, mask) - stacks.take(norm, query)[..., None])
         product = functools.partial(jnp.einsum, preferred_element_type=WIDE)
         dv = product("bkms,bkmd->bksd", share.astype(v.dtype), above)
-        dshare = product("bkmd,bksd->bkms", above, _take(v, key))
-        dscore = (share * (dshare - _take(inner, query)[..., None])).astype(q.dtype)
+        dshare = product("bkmd,bksd->bkms", above, stacks.take(v, key))
+        dscore = (share * (dshare - stacks.take(inner, query)[..., None])).astype(q.dtype)
         dq = jnp.where(first[..., None], 0.0, dq) + product("bkms,bksd->bkmd", dscore, keys)
         dk = product("bkms,bkmd->bksd", dscore, own)
-        dks = _put(dks, _take(dks, key) + dk, key)
-        dvs = _put(dvs, _take(dvs, key) + dv, key)
-        return dq, (_put(dqs, dq, query), dks, dvs)
+        dks = stacks.put(dks, stacks.take(dks, key) + dk, key)
+        dvs = stacks.put(dvs, stacks.take(dvs, key) + dv, key)
+        return dq, (stacks.put(dqs, dq, query), dks, dvs)
 
     _, (dq, dk, dv) = jax.lax.fori_loop(0, jnp.max(blocks.count), body, (start, done))
     return dq, dk.astype(k.dtype), dv.astype(v.dtype), None, None

@@ -9,8 +9,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from mimesis_jax.models import delta
 from mimesis_jax.models import spec as specs
+from mimesis_jax.models import stacks
 
 TAIL = specs.KERNEL - 1
 
@@ -64,12 +64,12 @@ def trail(
         tail, stack = carry
         u, count, load, store = xs
         fresh = (load >= 0)[:, None, None]
-        lead = jnp.where(fresh, delta.slot(stack, jnp.maximum(load, 0)), tail)
+        lead = jnp.where(fresh, stacks.take(stack, jnp.maximum(load, 0)), tail)
         window = jnp.concatenate([lead, u], axis=1)
         last = count[:, None] + jnp.arange(TAIL)  # column i of the window is input i - TAIL
         tail = jnp.take_along_axis(window, last[..., None], axis=1)
-        stack = delta.put(stack, tail, jnp.where(store < 0, slots + 1, store))
+        stack = stacks.put(stack, tail, jnp.where(store < 0, slots + 1, store))
         return (tail, stack), window
 
-    carry, windows = jax.lax.scan(body, (tail, delta.wide(stack)), (u, count, load, store))
+    carry, windows = jax.lax.scan(body, (tail, stacks.wide(stack)), (u, count, load, store))
     return windows, carry[0], carry[1][:, :slots]

@@ -14,6 +14,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from mimesis_jax.models import stacks
+
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
@@ -171,31 +173,12 @@ def line(parts: Chunks, initial: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 # --- the forest's states ----------------------------------------------------------------------
 #
-# A row's slots are a stack [B, slots, H, Dk, Dv]. While chunks are walked it has two more: the zero
-# state, and one that takes the writes of chunks that store nothing, so that every step writes
-# exactly one slot a row.
+# A row's slots are a stack [B, slots, H, Dk, Dv]; while chunks are walked it is wide, see stacks.
 
 
 def blank(batch: int, slots: int, *shape: int) -> tuple[jax.Array, jax.Array]:
     """What a row starts from: the zero state [B, *shape] and empty slots [B, slots, *shape]."""
     return jnp.zeros((batch, *shape)), jnp.zeros((batch, slots, *shape))
-
-
-def slot(stack: jax.Array, index: jax.Array) -> jax.Array:
-    """What slot index [B] of each row of the stack holds."""
-    pick = lambda rows, i: jax.lax.dynamic_index_in_dim(rows, i, axis=0, keepdims=False)
-    return jax.vmap(pick)(stack, index)
-
-
-def put(stack: jax.Array, value: jax.Array, index: jax.Array) -> jax.Array:
-    """The stack with value [B, ...] in slot index [B] of each row."""
-    put = lambda rows, x, i: jax.lax.dynamic_update_index_in_dim(rows, x, i, axis=0)
-    return jax.vmap(put)(stack, value, index)
-
-
-def wide(stack: jax.Array) -> jax.Array:
-    """A stack of the slots alone with the zero state and the one for writes that nobody reads."""
-    return jnp.pad(stack, ((0, 0), (0, 2)) + ((0, 0),) * (stack.ndim - 2))
 
 
 def _walk(parts: Chunks, load, store, state, stack):
@@ -206,14 +189,14 @@ def _walk(parts: Chunks, load, store, state, stack):
         state, stack = carry
         w, u, keep, decay, load, store = xs
         fresh = (load >= 0)[:, None, None, None]
-        start = jnp.where(fresh, slot(stack, jnp.maximum(load, 0)), state)
+        start = jnp.where(fresh, stacks.take(stack, jnp.maximum(load, 0)), state)
         written = u - _matmul(w, start)
         end = decay[..., None, None] * start + _matmul(jnp.swapaxes(keep, -1, -2), written)
-        stack = put(stack, end, jnp.where(store < 0, slots + 1, store))
+        stack = stacks.put(stack, end, jnp.where(store < 0, slots + 1, store))
         return (end, stack), (start, written)
 
     xs = (parts.w, parts.u, parts.keep, parts.decay, load, store)
-    (state, stack), (starts, written) = jax.lax.scan(body, (state, wide(stack)), xs)
+    (state, stack), (starts, written) = jax.lax.scan(body, (state, stacks.wide(stack)), xs)
     return starts, written, state, stack[:, :slots]
 
 
@@ -256,18 +239,18 @@ def _walk_bwd(saved, cotangents):
         # Whoever loaded the slot that this chunk stored has left its cotangent there.
         stored = (store >= 0)[:, None, None, None]
         kept = jnp.where(store < 0, slots + 1, store)
-        dend = dstate + jnp.where(stored, slot(dstack, kept), 0.0)
-        dstack = put(dstack, zero, kept)
+        dend = dstate + jnp.where(stored, stacks.take(dstack, kept), 0.0)
+        dstack = stacks.put(dstack, zero, kept)
         dwritten = dwritten + _matmul(keep, dend)
         dstart = dstart + decay[..., None, None] * dend - _matmul(turn(w), dwritten)
         fresh = (load >= 0)[:, None, None, None]
         source = jnp.where(load < 0, slots + 1, load)
-        dstack = put(dstack, slot(dstack, source) + dstart, source)
+        dstack = stacks.put(dstack, stacks.take(dstack, source) + dstart, source)
         return (jnp.where(fresh, 0.0, dstart), dstack), (dend, dwritten)
 
     by_read, by_mix = _matmul(turn(parts.read), dout), _matmul(turn(parts.mix), dout)
     xs = (parts.w, parts.keep, parts.decay, load, store, by_read, by_mix)
-    carry = (dstate, wide(dstack))
+    carry = (dstate, stacks.wide(dstack))
     (dstate, dstack), (dends, dwritten) = jax.lax.scan(body, carry, xs, reverse=True)
     dparts = Chunks(
         w=-_matmul(dwritten, turn(starts)),
