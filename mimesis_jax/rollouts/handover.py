@@ -60,12 +60,19 @@ def local(spec: specs.Spec, params: decoder.Params, layout: Layout | None) -> de
     params: nested dict as the trainer holds it, on one device or in any layout over this process's
     or all processes' devices; it is not changed. layout: of `decoding`, the same on every process
     but for the devices. A collective where params span processes: every process must call it.
+    Raises ValueError where they do and there is no layout.
     """
+    alone = all(getattr(leaf, "is_fully_addressable", True) for leaf in jax.tree.leaves(params))
+    if layout is None and not alone:
+        raise ValueError(
+            "these weights are spread over several processes, and this engine has no layout: give "
+            "it one over this process's devices (a mesh of jax.local_devices(), one device or more)"
+        )
     params = {**params, **_narrowed(spec.dtype, {k: params[k] for k in TABLES if k in params})}
     if layout is None:
         return _engine_s(spec, params)
     split = lies(spec, layout)
-    if jax.tree.leaves(params)[0].is_fully_addressable:
+    if alone:
         return _moved(spec, params, jax.tree.map(layout.named, split), layout.mesh)
     mesh = _everyone(layout.mesh)
     there = jax.tree.map(lambda place: NamedSharding(mesh, place), split)
