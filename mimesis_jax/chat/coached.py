@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.chat.tokenizer import AGENT, USER
+
+COLUMNS = ("weight", "old_logp", "advantage", "gate", "coached")
+ARRAYS = ("ids", "scored", *COLUMNS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,20 +46,22 @@ def teacher(
     that holds earlier tokens too is split there. Raises ValueError where a noted turn has no
     scored reply, or more than one segment of it.
     """
-    parts = list(tree)
-    for turn in notes:
-        _split(parts, turn, markers)
+    replies = _replies(tree, notes)
+    cuts = {i: _header(tree[i], turn, markers) for turn, i in replies.items()}
+    parts, moved = _split(tree, cuts)
     start = np.cumsum([0] + [int(np.count_nonzero(part.scored)) for part in parts])
     total, students, teachers = int(start[-1]), [], []
     for turn, note in notes.items():
-        i = _reply(parts, turn)
+        i = moved[replies[turn]]
         reply = parts[i]
         end = int(np.flatnonzero(reply.scored)[-1]) + 1
         ids = np.concatenate([np.asarray(note, np.int32), reply.ids[:end]])
         scored = np.concatenate([np.zeros(len(note), bool), reply.scored[:end]])
+        nothing = np.zeros(len(ids), np.float32)
+        columns: dict[str, Any] = dict.fromkeys(COLUMNS, nothing)
         parts.append(
-            types.segment(
-                ids, reply.parent, scored=scored, weight=0.0, turn=turn, kind="teacher"
+            types.Segment(
+                ids=ids, parent=reply.parent, scored=scored, turn=turn, kind="teacher", **columns
             )  # fmt: skip
         )
         count = int(start[i + 1] - start[i])
@@ -68,35 +74,48 @@ def teacher(
     )
 
 
-def _reply(parts: list[types.Segment], turn: int) -> int:
-    """The segment that holds the scored reply of a turn."""
-    found = [i for i, part in enumerate(parts) if part.turn == turn and part.scored.any()]
-    if len(found) != 1:
-        raise ValueError(
-            f"turn {turn} has {len(found)} scored segments, a note needs exactly 1:"
-            f" scored turns are {sorted({p.turn for p in parts if p.scored.any()})}"
-        )
-    return found[0]
+def _replies(tree: types.Tree, notes: Mapping[int, np.ndarray]) -> dict[int, int]:
+    """For each noted turn the segment that holds its scored reply."""
+    found: dict[int, list[int]] = {}
+    for i, part in enumerate(tree):
+        if part.scored.any():
+            found.setdefault(part.turn, []).append(i)
+    for turn in notes:
+        if len(found.get(turn, ())) != 1:
+            raise ValueError(
+                f"turn {turn} has {len(found.get(turn, ()))} scored segments, a note needs exactly"
+                f" 1: scored turns are {sorted(found)}"
+            )
+    return {turn: found[turn][0] for turn in notes}
 
 
-def _split(parts: list[types.Segment], turn: int, markers: tuple[int, ...]) -> None:
-    """Split the reply's segment, in place, so that it starts with the reply's header."""
-    i = _reply(parts, turn)
-    part = parts[i]
-    first = int(np.flatnonzero(part.scored)[0])
-    marks = np.flatnonzero(np.isin(part.ids[:first], markers))
-    if not len(marks):
-        raise ValueError(
-            f"turn {turn}: no role marker before its first scored token in its segment"
-        )
-    at = int(marks[-1])
-    if at == 0:
-        return
-    arrays = ("ids", "scored", "weight", "old_logp", "advantage", "gate", "coached")
-    before = {name: getattr(part, name)[:at] for name in arrays}
-    after = {name: getattr(part, name)[at:] for name in arrays}
-    for k in range(i + 1, len(parts)):
-        if parts[k].parent >= i:  # children of the split segment hang on its second half
-            parts[k] = dataclasses.replace(parts[k], parent=parts[k].parent + 1)
-    parts[i] = dataclasses.replace(part, **before)  # type: ignore[arg-type]
-    parts.insert(i + 1, dataclasses.replace(part, parent=i, **after))  # type: ignore[arg-type]
+def _header(part: types.Segment, turn: int, markers: tuple[int, ...]) -> int:
+    """Where in its segment the header of a reply begins."""
+    before = part.ids[: int(np.flatnonzero(part.scored)[0])].tolist()
+    for at in reversed(range(len(before))):
+        if before[at] in markers:
+            return at
+    raise ValueError(f"turn {turn}: no role marker before its first scored token in its segment")
+
+
+def _split(tree: types.Tree, cuts: Mapping[int, int]) -> tuple[list[types.Segment], list[int]]:
+    """The segments with those in `cuts` (segment -> its first token to come apart, 0: none) split.
+
+    Returns them, and for each segment of the tree the number of its last part, on which its
+    children hang.
+    """
+    parts: list[types.Segment] = []
+    moved: list[int] = []
+    for i, part in enumerate(tree):
+        parent = moved[part.parent] if part.parent >= 0 else -1
+        if at := cuts.get(i, 0):
+            before = {name: getattr(part, name)[:at] for name in ARRAYS}
+            after = {name: getattr(part, name)[at:] for name in ARRAYS}
+            parts.append(dataclasses.replace(part, parent=parent, **before))  # type: ignore[arg-type]
+            parts.append(dataclasses.replace(part, parent=len(parts) - 1, **after))  # type: ignore[arg-type]
+        else:
+            parts.append(
+                part if parent == part.parent else dataclasses.replace(part, parent=parent)
+            )
+        moved.append(len(parts) - 1)
+    return parts, moved
