@@ -135,10 +135,16 @@ class Cast:
             layout=self.devices.decode,
         )  # fmt: skip
 
-    def seat(self, name: str, chair: types.Chair, params: Any, *, version: int = 0, **changes):
-        """A seat in a chair, on the engine called `name`, with these parameters."""
+    def seat(self, name: str, chair: types.Chair, params: Any, *, version: int = 0,
+             frozen: str | None = None, **changes):  # fmt: skip
+        """A seat in a chair, on the engine called `name`, with these parameters.
+
+        frozen: content hash that they must have, as must whatever that engine is given until its
+        next seat is made.
+        """
         chosen = self.settings.user_seat if chair == "user" else self.settings.agent_seat
         held = self.engine(name)
+        held.frozen = frozen
         held.load(params, version)
         return seat.ModelSeat(
             held, self.world.renderer, chair, dataclasses.replace(chosen, **changes)
