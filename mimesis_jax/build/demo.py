@@ -149,7 +149,7 @@ class _Story:
         self.params["sft_perfect"] = train(
             "sft_perfect", start, lazily.perfect(), settings["sft_perfect"]
         )
-        user = self.cast.seat("simulator", "user", self.frozen)
+        user = self.cast.seat("simulator", "user", self.frozen, frozen=self.hash_start)
         people, assistant = population.SIMULATOR, population.ASSISTANT
         for arm, opposite, crowd in (
             ("grpo", user, people),

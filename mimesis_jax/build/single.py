@@ -107,7 +107,7 @@ def _agent(room: _Room, name: str) -> dict[str, Any]:
     else:
         frozen = room.given("user_behaviours", called="simulator")
         hashes["hash_start"] = checkpoint.content_hash(frozen)
-        opposite = room.cast.seat("simulator", "user", frozen)
+        opposite = room.cast.seat("simulator", "user", frozen, frozen=hashes["hash_start"])
     trained = room.stages.agent(
         name,
         start,
