@@ -179,7 +179,7 @@ def test_placebo_gap_by_hand(monkeypatch):
     ids = [set(render.tokenizer.encode(word).tolist()) for word in words]
     assert not ids[0] & ids[1]
 
-    def score(spec, params, grown, shape, *, temperature, names):
+    def score(spec, params, grown, shape, *, temperature, names, **_):
         out = []
         for tree in grown:
             for part in tree:

@@ -1,5 +1,6 @@
 """Tests of runs: lock, logs, restarts, checkpoints under faults, progress, compiles."""
 
+import functools
 import io
 import json
 import os
@@ -505,6 +506,25 @@ def test_compiles_are_counted_and_warm_calls_are_none():
         assert seen.since == 1 and len(seen.names) == 1 and seen.seconds_since > 0
     double(jnp.zeros(5))
     assert seen.count == 2  # closed
+
+
+def test_calls_that_compile_together_all_end_and_the_first_fault_is_told():
+    done = []
+
+    def fails():
+        raise ValueError("the second one")
+
+    with pytest.raises(ValueError, match="the second one"):
+        compiles.together(lambda: done.append(1), fails, lambda: done.append(3))
+    assert sorted(done) == [1, 3]
+    with compiles.Compiles() as seen:
+        add = [jax.jit(lambda x, n=n: x + n) for n in range(3)]
+        x = jnp.zeros(7)
+        before = seen.count
+        compiles.together(*(functools.partial(f, x) for f in add))
+        assert seen.count == before + 3
+        [f(x) for f in add]
+        assert seen.count == before + 3  # what a thread compiled serves all
 
 
 def test_the_compile_cache_serves_another_process(tmp_path):

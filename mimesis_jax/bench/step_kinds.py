@@ -15,7 +15,7 @@ from mimesis_jax.bench import measure, step_cost, step_workload
 from mimesis_jax.forest import pack
 from mimesis_jax.rollouts import measures
 from mimesis_jax.runs import compiles
-from mimesis_jax.trainers import agent, reinforce, supervised
+from mimesis_jax.trainers import agent, supervised
 
 KINDS = ("sft", "grpo", "csd")
 PASSES = 2  # of the same version, to show the noise
@@ -43,11 +43,8 @@ class Steps:
         """Compiles what a trainer compiles before its first step (agent.train)."""
         made = self.made
         made.engines["agent"].load(made.state.params, version=0)
-        for engine in made.engines.values():
-            engine.warm()
-        reinforce.warm(
-            made.spec, made.state, made.settings.shape, made.train.optimizer, made.compute
-        )
+        agent.warm(made.state, made.parts, made.train)
+        made.engines["user"].warm()
 
     def run(self, kind: str, *, watch: bool = False, count: bool = False) -> Seen:
         """One step. watch: phases of a rollout are waited for one by one. count: also what it had

@@ -15,6 +15,7 @@ from mimesis_jax import types
 from mimesis_jax.bench import peer, rollout
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.rollouts import engine, scoring
+from mimesis_jax.runs import compiles
 from mimesis_jax.trainers import credit, optimizer, reinforce
 
 SPEC = rollout.SPEC
@@ -66,7 +67,7 @@ class OurLearner:
         self.params, self.sizes, self.setting, self.number = params, sizes, setting, 0
 
     def make(self) -> None:
-        """The engine and the optimizer's state; apart, for it is a part of the first step."""
+        """The engine, the optimizer's state, and all programs at once, as agent.warm does it."""
         sizes, setting = self.sizes, self.setting
         whole = sizes.told + sizes.said
         spans = tuple(range(sizes.told + setting.block, whole, setting.block))
@@ -80,6 +81,17 @@ class OurLearner:
         if setting.shared:
             long = sizes.told + sizes.copies * sizes.said
             self.rows = pack.Shape(sizes.prompts, long, SPEC.chunk, sizes.copies * sizes.said)
+        self.engine.load(self.state.params, 0)
+        compiles.together(
+            self.engine.warm,
+            lambda: reinforce.warm(SPEC, self.state, self.rows, ADAM),
+            *([self._scored] if setting.score else []),
+        )
+
+    def _scored(self) -> None:
+        """Scores the smallest tree there is, for the program's sake."""
+        two = types.segment(np.ones(2, np.int32), scored=[False, True])
+        scoring.score(SPEC, self.state.params, [(two,)], self.apart)
 
     def step(self, prompts: Sequence[Sequence[int]]) -> None:
         """Generate, score, credit, update."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax import monitoring
@@ -64,6 +67,19 @@ class Compiles:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def together(*calls: Callable[[], Any]) -> None:
+    """Makes calls that mostly compile at once, each in a thread of its own, and waits for all.
+
+    Compiling needs neither the interpreter nor each other, so several cores are used. Only for
+    calls of one device: of programs that exchange between devices two must never run at a time.
+    Raises what the first of the calls that failed has raised, after the others have ended.
+    """
+    with futures.ThreadPoolExecutor(len(calls)) as pool:
+        begun = [pool.submit(call) for call in calls]
+    for one in begun:
+        one.result()
 
 
 def compile_cache(path: str | Path | None) -> None:

@@ -21,6 +21,7 @@ from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
 from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import measures, play, seat
+from mimesis_jax.runs import compiles
 from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce
 
 
@@ -152,8 +153,7 @@ def train(
     guard.Spoilt where updates keep going wrong.
     """
     parts.chair.engine.load(state.params, version=first)
-    parts.chair.engine.warm()
-    reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
+    warm(state, parts, config)
     for i in range(first, config.steps):
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)
@@ -161,6 +161,19 @@ def train(
         if (i + 1) % config.save_every == 0 or i + 1 == config.steps or halt():
             save(i + 1, state)
     return state
+
+
+def warm(state: optimizer.State, parts: Parts, config: Config) -> None:
+    """Compiles what every step runs; on one device the engine's programs beside the update's."""
+    calls = (
+        parts.chair.engine.warm,
+        lambda: reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute),
+    )
+    if parts.compute.layout is None:
+        compiles.together(*calls)
+        return
+    for call in calls:
+        call()
 
 
 def outcomes(episodes: Sequence[types.Episode]) -> dict[str, float]:

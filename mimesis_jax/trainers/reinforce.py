@@ -84,7 +84,7 @@ def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Conf
     """Compiles the update, so that a first batch without anything to learn delays nothing."""
     ids = np.ones(2, np.int32)
     tree = (types.segment(ids, scored=[False, True]),)
-    copy = jax.tree.map(jnp.copy, state)
+    copy = jax.jit(functools.partial(jax.tree.map, jnp.copy))(state)  # one program, not one a leaf
     update(spec, copy, [tree], shape, Loss(), 0.0, config, compute=compute)
 
 
