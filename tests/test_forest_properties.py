@@ -191,6 +191,38 @@ def test_sibling_order_and_more_padding_change_nothing():
     np.testing.assert_allclose(forward([one], longer), plain, atol=1e-5)
 
 
+def renumbered(one, rng):
+    """The tree with its segments in another order, parents still first; and where each went."""
+    left, order = list(range(len(one))), []
+    while left:
+        ready = [i for i in left if one[i].parent < 0 or one[i].parent in order]
+        order.append(int(rng.choice(ready)))
+        left.remove(order[-1])
+    place = {-1: -1} | {i: k for k, i in enumerate(order)}
+    return tuple(dataclasses.replace(one[i], parent=place[one[i].parent]) for i in order), order
+
+
+def by_segment(values, trees):
+    """[n_scored] values as a list for each tree of a list for each segment."""
+    sizes = [int(part.scored.sum()) for one in trees for part in one]
+    cut = iter(np.split(values, np.cumsum(sizes)[:-1]))
+    return [[next(cut) for _ in one] for one in trees]
+
+
+@given(forests(most=2), st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_any_order_of_siblings_and_any_padding_score_alike(trees, seed):
+    rng = np.random.default_rng(seed)
+    plain = forward(trees, SHAPE)
+    moved, orders = zip(*(renumbered(one, rng) for one in trees), strict=True)
+    found = by_segment(forward(moved, SHAPE), moved)
+    for was, now, order in zip(by_segment(plain, trees), found, orders, strict=True):
+        for k, i in enumerate(order):
+            np.testing.assert_allclose(now[k], was[i], atol=1e-5)
+    longer = dataclasses.replace(SHAPE, length=SHAPE.length + 64)
+    np.testing.assert_allclose(forward(trees, longer), plain, atol=1e-5)
+
+
 @given(forests(), st.integers(0, 2**32 - 1))
 @settings(max_examples=15, deadline=None)
 def test_poison_off_the_path_changes_no_bit(trees, seed):
