@@ -18,7 +18,15 @@ from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross
 from mimesis_jax.report import page
-from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
+from mimesis_jax.runs import (
+    checkpoint,
+    compiles,
+    disk,
+    folder,
+    processes,
+    processes_folder,
+    versions,
+)
 from mimesis_jax.trainers import coaching
 from mimesis_jax.users import behaviours, population
 
@@ -44,15 +52,16 @@ def demo(config: ConfigDict, out: Path, quick: bool = False) -> dict[str, Any]:
     if ended is not None and (Path(out) / "report.html").exists():
         return ended
     with (
-        folder.Run(out, config, seed=settings.seed) as run,
+        processes_folder.opened(out, config, seed=settings.seed) as run,
         compiles.Compiles() as compiled,
     ):
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
         story = _Story(run, settings, compiled, quick)
         summary = story.tell()
-        disk.write(Path(out) / "summary.json", summary)
-        page.write(Path(out))
+        run.write("summary.json", summary)
+        if processes.is_lead():
+            page.write(Path(out))
     return summary
 
 
@@ -76,7 +85,8 @@ class _Story:
                 self.settings.world, vocab=self.settings.vocab, seed=self.settings.seed
             )
             self.cast = parts.Cast(self.settings, self.world)
-            self.world.renderer.tokenizer.save(self.run.path / "tokenizer.json")
+            if processes.is_lead():
+                self.world.renderer.tokenizer.save(self.run.path / "tokenizer.json")
         self.stages = stages.Stages(
             self.run, self.cast.spec, self.settings.shape, self.settings.seed, self.compiled,
             self.cast.devices,

@@ -71,4 +71,5 @@ def of(config: mesh.Config, spec: specs.Spec, shape: pack.Shape, *,
             own = layout.Layout(mesh.make(sizes, jax.local_devices()), config.preset)
     except ValueError as error:
         raise configs.ConfigError(str(error)) from error
-    return Devices(decoder.Compute(remat, where), own if own.mesh.size > 1 else None)
+    alone = own.mesh.size == 1 and jax.process_count() == 1
+    return Devices(decoder.Compute(remat, where), None if alone else own)

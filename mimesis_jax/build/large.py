@@ -31,7 +31,7 @@ from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.pretrained import speaker
 from mimesis_jax.rollouts import engine, seat
-from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
+from mimesis_jax.runs import checkpoint, compiles, disk, folder, processes_folder, versions
 from mimesis_jax.sharding import mesh
 from mimesis_jax.trainers import agent, simulator, supervised
 from mimesis_jax.users import population
@@ -233,7 +233,10 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     if chosen.start:
         _finished(Path(chosen.start), BEFORE[chosen.stage])
     body = STAGES[chosen.stage](chosen, own, other)
-    with folder.Run(out, config, seed=chosen.seed) as run, compiles.Compiles() as compiled:
+    with (
+        processes_folder.opened(out, config, seed=chosen.seed) as run,
+        compiles.Compiles() as compiled,
+    ):
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
         room = _Room(chosen, run, compiled, own)
@@ -248,7 +251,7 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
             "hash": (run.done(chosen.stage) or {})["hash"],
             **found,
         }
-        disk.write(run.path / "summary.json", summary)
+        run.write("summary.json", summary)
     return summary
 
 

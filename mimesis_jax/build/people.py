@@ -31,7 +31,7 @@ from mimesis_jax.evaluation import trigram
 from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
-from mimesis_jax.runs import checkpoint, disk, folder
+from mimesis_jax.runs import checkpoint, disk, folder, processes, processes_folder
 from mimesis_jax.trainers import supervised
 
 STAGES = ("base", "user_midtrain", "user_thoughts")
@@ -107,9 +107,10 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
     sets = people_data.prepare(split, renderer, settings.rows, begin.spec.chunk)
     read_seconds = time.monotonic() - since
     hashes = {"tokenizer": begin.tok.hash, "conversations": split.hash}
-    with folder.Run(out, config, seed=settings.seed, hashes=hashes) as run:
-        begin.tok.save(run.path / "tokenizer.json")
-        disk.write(run.path / "conversations.json", split.names())
+    with processes_folder.opened(out, config, seed=settings.seed, hashes=hashes) as run:
+        if processes.is_lead():
+            begin.tok.save(run.path / "tokenizer.json")
+        run.write("conversations.json", split.names())
         run.event("data", read_seconds)
         print(_told(split, sets, begin), flush=True)
         learner = people_stage.Learner(run, begin.spec, shape, settings.seed, sets)
@@ -117,7 +118,7 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
         for stage in settings.stages:
             params, done[stage] = learner.stage(stage, params, getattr(settings, stage))
         summary = _summary(run, split, sets, begin, done)
-        disk.write(run.path / "summary.json", summary)
+        run.write("summary.json", summary)
     return summary
 
 

@@ -16,7 +16,7 @@ from mimesis_jax import config as configs
 from mimesis_jax.build import begun, demo, evaluate, measures, parts, sources, stages
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.report import page
-from mimesis_jax.runs import checkpoint, compiles, disk, folder, versions
+from mimesis_jax.runs import checkpoint, compiles, folder, processes, processes_folder, versions
 from mimesis_jax.users import population
 
 
@@ -57,12 +57,13 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
     for name in NEEDED[config.stage]:
         start.frozen(name)
     with (
-        folder.Run(out, whole, seed=settings.seed) as run,
+        processes_folder.opened(out, whole, seed=settings.seed) as run,
         compiles.Compiles() as compiled,
     ):
         if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
             compiles.compile_cache(Path(out).parent / ".compiled")
-        start.renderer.tokenizer.save(run.path / "tokenizer.json")
+        if processes.is_lead():
+            start.renderer.tokenizer.save(run.path / "tokenizer.json")
         cast = parts.Cast(settings, start.world(settings))
         own = stages.Stages(run, cast.spec, settings.shape, settings.seed, compiled, cast.devices)
         room = _Room(start, run, settings, cast, own)
@@ -79,8 +80,9 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
             "compiles_after_warmup": own.late[config.stage],
             "phases": phases,
         }
-        disk.write(run.path / "summary.json", summary)
-        page.write(run.path)
+        run.write("summary.json", summary)
+        if processes.is_lead():
+            page.write(run.path)
     return summary
 
 

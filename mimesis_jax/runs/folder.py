@@ -96,8 +96,8 @@ class Run:
         elif self.restarted:
             now = {k: v for k, v in made.items() if v != self._versions.get(k)}
             self._versions["restarts"].append({"time": time.time(), "changed": now})
-        self._write("versions.json", self._versions)
-        self._write("config.json", configs.plain(config))
+        self.write("versions.json", self._versions)
+        self.write("config.json", configs.plain(config))
         for name, value in hashes.items():
             self.hash(name, value)
         self._phases: dict[str, dict[str, Any]] = disk.read(self.path / "phases.json") or {}
@@ -111,7 +111,8 @@ class Run:
         hashes = self._versions["hashes"]
         return {"restarted": self.restarted, "phases": self._phases, "hashes": hashes}
 
-    def _write(self, name: str, value: Any) -> None:
+    def write(self, name: str, value: Any) -> None:
+        """Writes `value` as the json file `name` of the run folder."""
         disk.write(self.path / name, value)
 
     # --- what happens in a run ----------------------------------------------------------------
@@ -180,7 +181,7 @@ class Run:
                 f"{name} has the hash {value[:12]}..., this run recorded {known[:12]}...: it was "
                 "changed; restore it or start in a new folder"
             )
-        self._write("versions.json", self._versions)
+        self.write("versions.json", self._versions)
 
     def hashes(self) -> dict[str, str]:
         """Name -> content hash of what this run has recorded, and of each finished phase's result.
@@ -237,7 +238,7 @@ class Run:
         if board is not None:
             board.close()
         self._since[phase] = time.monotonic() - float(mark.get("seconds", 0.0))
-        self._write("phases.json", self._phases)
+        self.write("phases.json", self._phases)
 
     def mark(self, phase: str | None = None) -> dict[str, Any]:
         """Where the logs are and the seconds spent on `phase`; keep it with the checkpoint."""
@@ -255,7 +256,7 @@ class Run:
         state = self._phases.setdefault(phase, {})
         state |= {"seconds": self.seconds(phase), "done": disk.plain(payload or {})}
         self.mark()  # its lines are on the disk before the word that it is done
-        self._write("phases.json", self._phases)
+        self.write("phases.json", self._phases)
         self.push()
 
     def push(self) -> None:

@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mimesis_jax.runs import processes_told as told
+from mimesis_jax.runs import signals
 from mimesis_jax.runs.processes_hub import Hub
 from mimesis_jax.runs.processes_place import Place, find
 from mimesis_jax.runs.processes_spoke import Spoke
@@ -41,6 +42,7 @@ __all__ = ["LOST", "REFUSED", "Group", "Place", "ProcessError", "Settings", "agr
            "quit_if_broken", "start"]  # fmt: skip
 
 SMALL = 1 << 22  # most bytes that the desk of process 0 sends out in one exchange
+ASKED = (KeyboardInterrupt, signals.Terminated)  # somebody wanted this process to end
 PATIENCE = 3.0  # seconds in which a broken collective may turn out to be somebody's end
 PAD = 1 << 16  # least bytes a process in an exchange over the devices' network
 
@@ -103,7 +105,8 @@ class Group:
         if lines := told.skew(self.members, found):
             raise ProcessError(
                 f"the processes are not alike: {'; '.join(lines[:5])}. Every process needs as many "
-                "devices of the same kind"
+                "devices of the same kind",
+                REFUSED,
             )
         self.devices = True
 
@@ -115,7 +118,7 @@ class Group:
         self.failed = True
         # A collective breaks in the same moment as the connection to the desk: a little patience
         # tells the cause from the consequence.
-        own = isinstance(error, (KeyboardInterrupt, ProcessError))
+        own = isinstance(error, (*ASKED, ProcessError))
         end = time.monotonic() + (0.0 if own else PATIENCE)
         while self.over is None and time.monotonic() < end:
             time.sleep(0.05)
@@ -210,7 +213,7 @@ def joined(
             ended = group.fail(error)
         except _Over:  # the news came while we were asking
             ended = group.over
-        if ended is not None:
+        if ended is not None and not isinstance(error, ASKED):
             raise ProcessError(over(ended), LOST) from error
         raise
     _group = None

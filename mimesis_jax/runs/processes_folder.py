@@ -67,7 +67,7 @@ class Follower(folder.Run):
         self._logs = nowhere | {"events": disk.Log(self.own / "events.jsonl")}
         self.event("restart" if self.restarted else "start", 0.0, pid=os.getpid())
 
-    def _write(self, name: str, value: Any) -> None:
+    def write(self, name: str, value: Any) -> None:
         """Process 0 writes it."""
 
     def metrics(self, phase: str, step: int, scalars: Mapping[str, Any]) -> None:

@@ -95,7 +95,8 @@ class Hub:
             more = f"; and {len(lines) - 5} more" if len(lines) > 5 else ""
             return told.ProcessError(
                 f"the processes are not alike: {'; '.join(lines[:5])}{more}. Install the same "
-                "versions and give the same command on every worker"
+                "versions and give the same command on every worker",
+                told.REFUSED,
             )
         return None
 

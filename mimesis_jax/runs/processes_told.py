@@ -21,10 +21,10 @@ REFUSED = 3  # exit status: the processes are not started alike
 class ProcessError(ValueError):
     """Processes that cannot work together; the message says which, why, and what mends it.
 
-    status: what the process should end with.
+    status: what the process should end with (2: what it was told means nothing).
     """
 
-    def __init__(self, text: str, status: int = REFUSED):
+    def __init__(self, text: str, status: int = 2):
         super().__init__(text)
         self.status = status
 

@@ -20,7 +20,7 @@ from mimesis_jax.coach import notes as coaches
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
 from mimesis_jax.models import decoder
-from mimesis_jax.rollouts import measures, play, seat
+from mimesis_jax.rollouts import measures, seat, shared
 from mimesis_jax.runs import compiles
 from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce
 
@@ -77,8 +77,8 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     parts.chair.engine.load(state.params, version=i)
     goals = parts.goals(i, config.goals)
     watch = measures.Watch(parts.chair, parts.user)
-    episodes = play.play(
-        play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
+    episodes = shared.play_all(
+        parts.make, goals, copies=config.copies, stream=config.stream + i,
         agent=parts.chair, user=parts.user, at_once=parts.chair.engine.config.slots,
         meter=watch.meter,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from mimesis_jax import types
 from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
 from mimesis_jax.models import decoder
-from mimesis_jax.rollouts import measures, play, seat
+from mimesis_jax.rollouts import measures, seat, shared
 from mimesis_jax.trainers import credit, guard, optimizer, reinforce
 
 
@@ -73,8 +73,8 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
     parts.chair.engine.load(state.params, version=i)
     goals = parts.goals(i, config.rows)
     watch = measures.Watch(parts.agent, parts.chair)
-    episodes = play.play(
-        play.jobs(parts.make, goals, copies=config.copies, stream=config.stream + i),
+    episodes = shared.play_all(
+        parts.make, goals, copies=config.copies, stream=config.stream + i,
         agent=parts.agent, user=parts.chair, at_once=parts.chair.engine.config.slots,
         meter=watch.meter,
     )  # fmt: skip
