@@ -19,8 +19,7 @@ from typing import Any
 
 import mimesis_jax
 from mimesis_jax import about, bench, config
-from mimesis_jax.runs import heap
-from mimesis_jax.runs import signals
+from mimesis_jax.runs import heap, processes, signals
 
 
 class UsageError(ValueError):
@@ -46,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--config", default="demo", metavar="F", help="file, or name in configs/")
     _profile(demo)
+    _processes(demo)
 
     for name, what in (("train", "one training stage"), ("evaluate", "measure what was trained")):
         verb = _verb(verbs, name, what, keys=True)
@@ -53,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
         verb.add_argument("--out", type=Path, help="run folder (runs/NAME of the configuration)")
         if name == "train":
             _profile(verb)
+            _processes(verb)
 
     evidence = _verb(verbs, "evidence", "an experiment over several seeds", keys=True)
     evidence.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
@@ -137,6 +138,14 @@ def _profile(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--profile", metavar="STEPS", help=what)
 
 
+def _processes(verb: argparse.ArgumentParser) -> None:
+    """Where the same command runs on several hosts; what is not given is found (processes.find)."""
+    several = verb.add_argument_group("several hosts (docs/processes.md)")
+    several.add_argument("--processes", type=int, metavar="N", help="how many; 1 works alone")
+    several.add_argument("--process", type=int, metavar="I", help="which one this is, from 0")
+    several.add_argument("--coordinator", metavar="HOST:PORT", help="process 0, and a free port")
+
+
 def overrides(words: Sequence[str]) -> dict[str, str]:
     """Dotted key -> text of words like --config.agent.steps=40. Raises UsageError for others."""
     found = {}
@@ -202,10 +211,20 @@ def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
     settings = config.read(args.config, given)  # a wrong key is told before anything heavy loads
     out = args.out or Path("runs") / config.find(args.config).stem
     args.out = out  # named if the run is interrupted
-    from mimesis_jax.runs import profiles
+    place = _place(args)
+    facts = {} if place is None else processes.facts(settings, verb=args.verb, out=out)
+    with processes.joined(place, facts):
+        from mimesis_jax.runs import profiles
 
-    with signals.heard(), profiles.asked(getattr(args, "profile", None)):
-        _begin(args, settings, out)
+        with signals.heard(), profiles.asked(getattr(args, "profile", None)):
+            _begin(args, settings, out)
+
+
+def _place(args: argparse.Namespace) -> processes.Place | None:
+    """Which process of how many this is; None where it works alone, as most verbs do."""
+    if args.verb not in ("demo", "train"):
+        return None
+    return processes.find(args.processes, args.process, args.coordinator)
 
 
 def _begin(args: argparse.Namespace, settings: Any, out: Path) -> None:
@@ -285,12 +304,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0: done. 2: the words, the input or the machine are at fault, one line says how. 1: a traceback,
     the fault is ours. 130: interrupted. 143: terminated (SIGTERM), after the state was saved where
-    there was time. MIMESIS_TRACE=1 in the environment shows every traceback.
+    there was time. Of several processes: 75, another one is gone or never came; 3, they are not
+    started alike. MIMESIS_TRACE=1 in the environment shows every traceback.
     """
     if argv is None:  # a process of its own
         heap.keep()
     words = list(sys.argv[1:] if argv is None else argv)
     args, rest = parser().parse_known_args(words)
+    status = _status(args, words, rest)
+    processes.quit_if_broken(status)
+    return status
+
+
+def _status(args: argparse.Namespace, words: Sequence[str], rest: Sequence[str]) -> int:
     try:
         run(args, rest)
     except KeyboardInterrupt:
@@ -305,9 +331,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not expected(error) or os.environ.get("MIMESIS_TRACE"):
             traceback.print_exc()
-            return 2 if expected(error) else 1
+            return getattr(error, "status", 2) if expected(error) else 1
         print(f"mimesis: {_told(error)}", file=sys.stderr)
-        return 2
+        return getattr(error, "status", 2)
     return 0
 
 
