@@ -161,6 +161,7 @@ def test_inspect_counts_names_and_refuses(tmp_path, capsys):
     spec = gguf.spec_of(gguf.opened(made(tmp_path)))
     size = 4 * decoder.parameter_count(spec)  # every tensor is F32
     assert lines["parameters"] == f"{size // 4:,}" and lines["ignored"] == "nothing"
+    assert lines["width"] == "8" and not any(name.startswith("linear_") for name in lines)
     assert lines["bytes"] == f"{size:,} in 1 file (F32 {size:,})"
     assert cli.main(["inspect", str(made(tmp_path, llama__feed_forward_length=7))]) == 2
     assert "has shape (6, 8), its spec wants (7, 8)" in capsys.readouterr().err
@@ -225,7 +226,9 @@ def test_smollm2_as_a_folder_is_what_transformers_makes_of_the_file(tmp_path):
     assert told.endswith("134,515,008 parameters in bfloat16, the hub's layout")
     read = transformers.AutoTokenizer.from_pretrained
     ours, theirs = read(tmp_path / "out"), read(path.parent, gguf_file=path.name)
-    said = [{"role": "user", "content": "What is the capital of France?\n  2026, é漢🙂"}]
+    # transformers' reading of the file splits off no digits, as the model's own rule ("smollm")
+    # does, which shows where white space stands before one; so none does here.
+    said = [{"role": "user", "content": "What is the capital of France?\n  In x2026, é漢🙂"}]
     for text in (said[0]["content"], "def f(x):\n\treturn x", "<|im_start|>system\n"):
         assert ours.encode(text) == theirs.encode(text)
     one, two = (t.apply_chat_template(said, add_generation_prompt=True) for t in (ours, theirs))

@@ -88,7 +88,10 @@ def inspect(path: Path) -> str:
     lines: list[tuple[str, Any]] = [("kind", NAMES[kind])]
     lines.append(("parameters", f"{decoder.parameter_count(spec):,}"))
     lines += {"hub": _hub, "gguf": _gguf, "frozen": _frozen}[kind](path, spec)
-    lines += [(field, value) for field, value in dataclasses.asdict(spec).items()]
+    known = dataclasses.asdict(spec)
+    if "linear" not in spec.period:  # sizes of layers that there are none of
+        known = {name: value for name, value in known.items() if not name.startswith("linear_")}
+    lines += known.items()
     return "\n".join(f"{name:<18} {value}" for name, value in lines)
 
 

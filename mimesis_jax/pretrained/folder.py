@@ -114,7 +114,7 @@ def read(path: str | Path) -> Folder:
         raise _pickle(path)
     if not path.is_dir():
         what = "a file" if path.exists() else "not there"
-        raise tensors.Refused(f"{path} is {what}: give the folder that holds config.json")
+        raise tensors.Refused(f"{path} is {what}: give the folder of config.json, or a .gguf file")
     path = path.resolve()
     if (path / "phases.json").exists() and (path / "models").is_dir():
         models = sorted(model.name for model in (path / "models").iterdir())
