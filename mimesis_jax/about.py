@@ -143,6 +143,22 @@ writes  forest.html in that folder, or the file of --out
 example: mimesis forest runs/demo
          mimesis forest runs/demo --chair user --phase user_behaviours --count 6
 """,
+    "plan": """
+Says what a large run needs on machines that you do not hold: memory by kind and by phase of a step,
+whether it fits, what devices send one another and from which line, the least time and what binds
+it. Without --quick the machines' own compiler is asked (extra `tpu`, or the CUDA plugin; no device
+is needed), which takes minutes a program; what was compiled is kept, also when it is interrupted.
+
+reads   the configuration file (of kind large), and what was compiled before
+writes  the table to standard output, the plan to --json, a page to --html, each whole or not at all
+It ends with 2 when the run does not fit, after it has written everything.
+
+example: mimesis plan --config agent_csd_9b --topology v5p-32 --quick
+         mimesis plan --config agent_csd_9b --topology v6e-64 --config.mesh.fsdp=64 \\
+             --config.shape.rows=64 --json plan.json --html plan.html
+         mimesis plan --config agent_csd_9b --topology v5p-32 --quick --search better.py
+         mimesis plan --compare before.json after.json
+""",
     "bench": """
 Measures one thing on this machine and says what was measured, on which device, in which versions.
 Forms that are compared run in turn, so that noise hits all; times are medians.

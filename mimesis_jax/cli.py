@@ -19,6 +19,7 @@ from typing import Any
 
 import mimesis_jax
 from mimesis_jax import about, bench, config
+from mimesis_jax.plan import options
 from mimesis_jax.runs import heap, processes, signals
 
 
@@ -114,6 +115,8 @@ def parser() -> argparse.ArgumentParser:
     forest.add_argument("--phase", metavar="NAME", help="only episodes of this phase of the run")
     forest.add_argument("--out", type=Path, metavar="F", help="the page (forest.html in the run)")
 
+    options.add(_verb(verbs, "plan", "what a run needs on machines you do not hold", keys=True))
+
     measure = _verb(verbs, "bench", "measure speed and memory here")
     which = measure.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, what in bench.names().items():
@@ -166,6 +169,11 @@ def run(args: argparse.Namespace, words: Sequence[str]) -> None:
         return
     if args.verb == "bench":
         _bench(args, words)
+        return
+    if args.verb == "plan":
+        from mimesis_jax.plan import verb
+
+        verb.run(args, overrides(words))
         return
     if words:
         raise UsageError(

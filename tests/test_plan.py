@@ -125,7 +125,8 @@ def program(name, **fields):
     peak = fields.get("peak")
     arguments = of(fields.get("arguments", {}))
     return {
-        "name": name, "argument_bytes": sum(arguments.values()), "temp_bytes": None,
+        "name": name, "mode": "quick" if peak is None else "exact",
+        "argument_bytes": sum(arguments.values()), "temp_bytes": None,
         "peak_bytes": None if peak is None else int(peak * GIB),
         "collectives": fields.get("collectives", []), "sent_by_axis": {}, "compile_seconds": 1.0,
         "hints": fields.get("hints", []), "refused": fields.get("refused"), "mesh": {},
@@ -177,6 +178,7 @@ def test_a_compilers_peak_replaces_the_estimate():
     update = next(phase for phase in plan["phases"] if phase["name"] == "update")
     # 10 GiB with 4.5 of arguments; the moments and the engines lie beside it.
     assert update["peak_bytes"] == (10 + 4 + 26) * GIB and update["from"] == "exact"
+    assert plan["exact_programs"] == ["update"] and "Only update; the rest" in plan["label"]
     # The estimate of 8 is more than the 5.5 there are: all shrink alike.
     assert update["hbm_by_kind"]["activations"] == pytest.approx(5 * 5.5 / 8 * GIB, abs=2)
     more = assemble.divided(9 * GIB, {"activations": 5 * GIB, "temporaries": GIB})
@@ -309,7 +311,7 @@ def test_a_plan_is_made_once_written_whole_and_refused_where_it_does_not_fit(
 ):
     calls = []
 
-    def compile(config, found, mode, *, fresh=False):
+    def compile(config, found, mode, *, only=(), fresh=False):
         calls.append(mode)
         return run_of_rl(held={"activations": 20 if found.chip.name == "v5p" else 90})
 
@@ -421,7 +423,7 @@ def test_missing_makes_what_is_not_there(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(stored, "SET", wanted)
     wanted[0].path.write_text(json.dumps({"code": "old"}))
     made = []
-    stored.complete(lambda *words: made.append(words) or {"code": cache.code()})
+    stored.complete(lambda *words, exactly: made.append(words) or {"code": cache.code()})
     assert [words[0] for words in made] == ["agent_csd_9b"]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "agent_csd_4b@v5p-32.json", "agent_csd_9b@v5p_2x2x4.json",

@@ -35,8 +35,9 @@ def plan(measured: Json, topology: Topology, mode: str, trained: str | None) -> 
     measured: {"programs": [...], "parameters": [...]} of child.py. trained: the chair whose engine
     takes new weights, None where nothing is played.
     """
-    programs = {one["name"]: one for one in measured["programs"]}
-    phases = [_phase(one, programs, mode) for one in programs.values()]
+    order = sorted(measured["programs"], key=lambda one: _place(one["name"]))
+    programs = {one["name"]: one for one in order}
+    phases = [_phase(one, programs) for one in programs.values()]
     if trained is not None and f"{trained} decode" in programs:
         phases.append(handover(programs))
     highest = max(phases, key=lambda phase: phase["peak_bytes"])
@@ -45,7 +46,8 @@ def plan(measured: Json, topology: Topology, mode: str, trained: str | None) -> 
     return {
         "topology": described(topology),
         "mode": mode,
-        "label": LABELS[mode],
+        "exact_programs": [name for name, one in programs.items() if one["mode"] == "exact"],
+        "label": label(programs, mode),
         "fits": not refused and highest["peak_bytes"] <= limit,
         "peak_bytes": highest["peak_bytes"],
         "peak_phase": highest["name"],
@@ -61,6 +63,20 @@ def plan(measured: Json, topology: Topology, mode: str, trained: str | None) -> 
         "programs": [_without(one, "collectives", "hints") for one in programs.values()],
         "parameters": measured["parameters"],
     }
+
+
+def _place(name: str) -> int:
+    """Where a program stands in a plan: training first."""
+    return ("update", "apply", "score").index(name) if " " not in name else 3
+
+
+def label(programs: Mapping[str, Json], mode: str) -> str:
+    """What the plan's figures are worth, in words; programs that are not exact are named."""
+    rest = [one["name"] for one in programs.values() if one["mode"] != "exact"]
+    if mode == "quick" or not rest:
+        return LABELS[mode]
+    exactly = [name for name in programs if name not in rest]
+    return f"{LABELS['exact']}. Only {', '.join(exactly)}; the rest is an {LABELS['quick']}"
 
 
 def _arguments(update: Json) -> int:
@@ -93,7 +109,7 @@ def resident(programs: Mapping[str, Json]) -> Kinds:
     return held
 
 
-def _phase(one: Json, programs: Mapping[str, Json], mode: str) -> Json:
+def _phase(one: Json, programs: Mapping[str, Json]) -> Json:
     """A program with everything that lies beside it."""
     kinds = dict.fromkeys(KINDS, 0) | resident(programs)
     for kind, count in one["bytes_by_kind"].items():
@@ -108,7 +124,7 @@ def _phase(one: Json, programs: Mapping[str, Json], mode: str) -> Json:
         extra = divided(one["refused"]["used_bytes"] - sum(one["bytes_by_kind"].values()), extra)
     for kind, count in extra.items():
         kinds[kind] += count
-    own = mode if one["peak_bytes"] is not None or one["refused"] else "sizes"
+    own = "exact" if one["peak_bytes"] is not None or one["refused"] else "sizes"
     return {
         "name": one["name"], "peak_bytes": sum(kinds.values()), "hbm_by_kind": kinds, "from": own,
     }  # fmt: skip

@@ -2,11 +2,11 @@
 
     python -m mimesis_jax.plan.child REQUEST
 
-REQUEST is a json file {"config", "topology", "mode", "programs", "fresh", "out"}. The environment
-decides what compiles (see quick.py and exact.py), so it is set by whoever starts this. For each
-program it prints a line on standard error; the result goes to the file "out", whole or not at all:
-{"programs": [...], "parameters": [...], "trained": chair}, or {"refused": "why"} where the run
-cannot be laid out on the machines. In the mode "sizes" nothing is compiled: the config is then
+REQUEST is a json file {"config", "topology", "mode", "programs", "without", "fresh", "out"}. The
+environment decides what compiles (see quick.py and exact.py), so it is set by whoever starts this.
+For each program it prints a line on standard error; the result goes to the file "out", whole or not
+at all: {"programs": [...], "parameters": [...], "trained": chair}, or {"refused": "why"} where the
+run cannot be laid out on the machines. In the mode "sizes" nothing is compiled: the config is then
 {"base", "tries"} and the result {"tries": [...]}, one for each set of overrides.
 """
 
@@ -51,10 +51,17 @@ def _plan(asked: Json, found: topology.Topology) -> Json:
         built = programs.build(plan, found, devices)
     except ValueError as error:
         return {"refused": str(error)}
-    wanted = [one for one in built if not asked["programs"] or one.name in asked["programs"]]
+    names = [one.name for one in built]
+    for name in (*asked["programs"], *asked["without"]):
+        if name not in names:
+            near = configs.nearest(name, names)
+            return {"refused": f"this run has no program {name!r}: did you mean {near!r}?"}
+    chosen = set(asked["programs"] or names) - set(asked["without"])
+    wanted = [one for one in built if one.name in chosen]
     began, told = time.monotonic(), []
     for number, one in enumerate(wanted, 1):
-        told.append(described(one, measure.program(one, asked["mode"], asked["fresh"]), found))
+        measured = measure.program(one, asked["mode"], asked["fresh"])
+        told.append({"mode": asked["mode"], **described(one, measured, found)})
         left = (time.monotonic() - began) / number * (len(wanted) - number)
         took = told[-1]["compile_seconds"]
         print(
@@ -84,7 +91,8 @@ def _tries(config: Json, found: topology.Topology) -> list[Json]:
         if engines is None:
             engines = programs.engines(plan, found, devices)
         counted = [
-            described(one, {**measure.nothing(one), "sent_by_axis": one.sent}, found)
+            {"mode": "sizes"}
+            | described(one, {**measure.nothing(one), "sent_by_axis": one.sent}, found)
             for one in (*trained, *engines)
         ]
         chair = settings.TRAINED.get(plan.stage)

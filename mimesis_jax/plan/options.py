@@ -12,6 +12,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topology", metavar="T", help="v5p-32, v6e:8x8, 2xv5e-16, h100x8, ...")
     parser.add_argument("--quick", action="store_true",
                         help="an estimate in a minute, compiled for virtual devices")  # fmt: skip
+    parser.add_argument("--exactly", metavar="PROGRAMS",
+                        help="only these by the machines' compiler (update,score)")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="F", help="file for the whole plan")
     parser.add_argument("--html", type=Path, metavar="F", help="file for a page with pictures")
     parser.add_argument("--fresh", action="store_true", help="compile again what is kept")

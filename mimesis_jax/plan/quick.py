@@ -44,20 +44,22 @@ def compile(
     mode: str,
     *,
     only: Sequence[str] = (),
+    without: Sequence[str] = (),
     fresh: bool = False,
     limit: float = LIMIT,
 ) -> dict[str, Any]:
     """What the programs of a configuration measure, in a child process (see child.py).
 
     config: as json values. mode: "quick", "exact" or "sizes" (nothing is compiled). only: names of
-    programs, all where there is none. fresh: nothing is taken from the cache. limit: seconds.
+    programs, all where there is none; without: those that are left out. fresh: nothing is taken
+    from the cache. limit: seconds.
     Raises PlanError when the run cannot be laid out on the machines, when the process dies (with
     the end of what it said), and when it takes longer than the limit.
     """
     with tempfile.TemporaryDirectory(prefix="mimesis-plan-") as folder:
         out, request = Path(folder) / "out.json", Path(folder) / "request.json"
         asked = {"config": config, "topology": found.name, "mode": mode, "programs": list(only)}
-        asked["fresh"] = fresh
+        asked |= {"without": list(without), "fresh": fresh}
         request.write_text(json.dumps(asked | {"out": str(out)}))
         said = Path(folder) / "said"
         words = [sys.executable, "-m", "mimesis_jax.plan.child", str(request)]

@@ -23,12 +23,14 @@ HOME = configs.HOME / "plans"
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """One plan of the set. overrides: what the machines need that the file does not say."""
+    """One plan of the set. overrides: what the machines need that the file does not say. exactly:
+    the programs that the exact mode compiles for the machines, the rest quickly (none: all)."""
 
     config: str
     topology: str
     mode: str = "quick"
     overrides: tuple[tuple[str, str], ...] = ()
+    exactly: tuple[str, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -37,13 +39,12 @@ class Wanted:
 
 V6E = (("mesh.fsdp", "64"), ("shape.rows", "64"))
 GPUS = (("mesh.fsdp", "8"), ("shape.rows", "8"), ("micro_batches", "4"))
+STAGES = ("simulator_midtrain", "simulator_thoughts", "simulator_grpo")
 SET = (
-    *(
-        Wanted(f"{stage}_{size}", "v5p-32", "exact" if stage == "agent_csd" else "quick")
-        for stage in ("simulator_midtrain", "simulator_thoughts", "simulator_grpo", "agent_csd")
-        for size in ("4b", "9b")
-    ),
-    *(Wanted(f"agent_csd_{size}", "h100x8", "exact", GPUS) for size in ("4b", "9b")),
+    *(Wanted(f"{stage}_{size}", "v5p-32") for stage in STAGES for size in ("4b", "9b")),
+    Wanted("agent_csd_4b", "v5p-32", "exact", exactly=("update", "agent decode")),
+    Wanted("agent_csd_9b", "v5p-32", "exact", exactly=("update",)),
+    *(Wanted(f"agent_csd_{n}", "h100x8", "exact", GPUS, ("update",)) for n in ("4b", "9b")),
     *(Wanted(f"agent_csd_{size}", "v6e-64", "quick", V6E) for size in ("4b", "9b")),
 )
 
@@ -75,7 +76,8 @@ def complete(make: Callable[..., Json]) -> None:
 def write(one: Wanted, make: Callable[..., Json]) -> Path:
     """Makes one plan of the set and writes it."""
     overrides: Mapping[str, str] = dict(one.overrides)
-    plan = make(one.config, overrides, topology.parse(one.topology), one.mode)
+    found = topology.parse(one.topology)
+    plan = make(one.config, overrides, found, one.mode, exactly=one.exactly)
     try:
         one.path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

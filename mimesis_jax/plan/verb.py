@@ -38,13 +38,18 @@ def run(args: argparse.Namespace, overrides: Mapping[str, str]) -> None:
         )
     found = topology.parse(args.topology)
     mode = "quick" if args.quick else "exact"
+    only = tuple(filter(None, (args.exactly or "").split(",")))
+    if only and args.quick:
+        raise PlanError("--exactly names what the machines' compiler is asked for: leave --quick")
     for path in (args.json, args.html, args.search):
         if path is not None and not path.resolve().parent.is_dir():
             raise PlanError(f"{path}: there is no folder {path.parent}, make it first")
     if args.search is not None:
+        if only:
+            raise PlanError("--search compares whole plans: leave --exactly")
         plan = search.run(args.config, overrides, found, mode, args.search, make)
     else:
-        plan = make(args.config, overrides, found, mode, fresh=args.fresh)
+        plan = make(args.config, overrides, found, mode, exactly=only, fresh=args.fresh)
     if args.json is not None:
         disk.write(args.json, plan)
     if args.html is not None:
@@ -55,7 +60,8 @@ def run(args: argparse.Namespace, overrides: Mapping[str, str]) -> None:
 
 
 def _alone(args: argparse.Namespace, overrides: Mapping[str, str], name: str) -> None:
-    others = ("config", "topology", "quick", "json", "html", "search", "missing", "compare")
+    others = ("config", "topology", "quick", "exactly", "json", "html", "search", "missing",
+              "compare")  # fmt: skip
     given = [word for word in others if word != name and getattr(args, word)]
     if given or overrides:
         word = f"--{given[0]}" if given else f"--config.{next(iter(overrides))}"
@@ -77,19 +83,25 @@ def misfit(plan: Json) -> str:
 
 def make(
     name: str, overrides: Mapping[str, str], found: topology.Topology, mode: str, *,
-    fresh: bool = False,
+    exactly: tuple[str, ...] = (), fresh: bool = False,
 ) -> Json:  # fmt: skip
     """The plan of a configuration on machines; a plan of the same code is not made again.
 
-    name: as for `--config`. overrides: dotted key -> text. Raises as `run` does.
+    name: as for `--config`. overrides: dotted key -> text. exactly: names of the programs that the
+    mode "exact" asks the machines' compiler for (none: all); the others are compiled as in the mode
+    "quick". Raises as `run` does.
     """
     config = configs.plain(configs.read(name, overrides))
-    key = cache.key(config, found.compiler, found.slices, found.devices, mode, cache.code())
+    machines = (found.compiler, found.slices, found.devices)
+    key = cache.key(config, machines, mode, sorted(exactly), cache.code())
     if not fresh and (known := cache.get("plans", key)) is not None:
         return known
     if mode == "exact" and (why := exact.missing(found)) is not None:
         raise PlanError(why)
-    measured = quick.compile(config, found, mode, fresh=fresh)
+    measured = quick.compile(config, found, mode, only=exactly, fresh=fresh)
+    if exactly:
+        rest = quick.compile(config, found, "quick", without=exactly, fresh=fresh)
+        measured["programs"] += rest["programs"]
     plan = {
         "config": {
             "name": configs.find(name).stem,
