@@ -147,6 +147,8 @@ def _processes(verb: argparse.ArgumentParser) -> None:
     several.add_argument("--processes", type=int, metavar="N", help="how many; 1 works alone")
     several.add_argument("--process", type=int, metavar="I", help="which one this is, from 0")
     several.add_argument("--coordinator", metavar="HOST:PORT", help="process 0, and a free port")
+    several.add_argument("--arrive", type=float, metavar="SECONDS",
+                         help="all have to be there after (300)")  # fmt: skip
 
 
 def overrides(words: Sequence[str]) -> dict[str, str]:
@@ -221,7 +223,7 @@ def _with_config(args: argparse.Namespace, given: dict[str, str]) -> None:
     args.out = out  # named if the run is interrupted
     place = _place(args)
     facts = {} if place is None else processes.facts(settings, verb=args.verb, out=out)
-    with processes.joined(place, facts):
+    with processes.joined(place, facts, _patience(args)):
         from mimesis_jax.runs import profiles
 
         with signals.heard(), profiles.asked(getattr(args, "profile", None)):
@@ -233,6 +235,11 @@ def _place(args: argparse.Namespace) -> processes.Place | None:
     if args.verb not in ("demo", "train"):
         return None
     return processes.find(args.processes, args.process, args.coordinator)
+
+
+def _patience(args: argparse.Namespace) -> processes.Settings:
+    arrive = getattr(args, "arrive", None)
+    return processes.Settings() if arrive is None else processes.Settings(arrive=arrive)
 
 
 def _begin(args: argparse.Namespace, settings: Any, out: Path) -> None:

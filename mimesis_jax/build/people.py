@@ -96,6 +96,11 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
     ValueError for sources with too few conversations or with turns that no row holds, or a `start`
     that was trained on our held-out ones.
     """
+    if processes.count() > 1:
+        raise configs.ConfigError(
+            f"config.kind='people' trains on one device, there are {processes.count()} processes: "
+            "start it on one worker, with --processes 1"
+        )
     settings = configs.freeze(Config, config)
     since = time.monotonic()
     split = people_data.read(settings.data, settings.seed)
