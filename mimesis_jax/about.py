@@ -16,6 +16,7 @@ writes  OUT/summary.json and OUT/report.html, and beside them config.json, versi
         metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/ and checkpoints
 A run that was stopped, even with kill -9, goes on when the same command is given again.
 On SIGTERM it saves after the step at hand and ends with status 143. docs/running.md says the rest.
+The same command on every one of several hosts is one run: docs/processes.md.
 
 example: mimesis demo --out runs/demo
          mimesis demo --quick --out /tmp/quick      the same path in few steps; claims nothing
@@ -28,6 +29,7 @@ writes  the run folder OUT (runs/NAME of the configuration when --out is not giv
         versions.json, metrics.jsonl, events.jsonl, episodes.jsonl, tensorboard/, checkpoints
 A run that was stopped goes on when the same command is given again.
 On SIGTERM it saves after the step at hand and ends with status 143. docs/running.md says the rest.
+The same command on every one of several hosts is one run: docs/processes.md.
 
 example: mimesis train --config thoughttrace --out runs/tt --config.base.steps=200
          mimesis train --config agent_grpo --out runs/g2 --config.agent_grpo.steps=20

@@ -19,6 +19,7 @@ from mimesis_jax.runs import processes  # noqa: E402
 
 QUICK = processes.Settings(arrive=200, beat=1, silent=15, grace=5)
 BIG = 3 << 20
+OUT = Path()  # where the results go
 
 
 def meet() -> dict:
@@ -72,7 +73,70 @@ def fault() -> dict:
     return {}
 
 
+def trained() -> dict:
+    """A small supervised run of STEPS steps, saved every second one, that goes on where it was.
+
+    With KILL=I:N in the environment process I kills itself after step N.
+    """
+    import across
+    import jax
+    import numpy as np
+
+    from mimesis_jax.data import pipeline
+    from mimesis_jax.forest import pack
+    from mimesis_jax.models import decoder
+    from mimesis_jax.runs import checkpoint, processes_folder
+    from mimesis_jax.trainers import optimizer, supervised
+
+    who, when = map(int, os.environ.get("KILL", "-1:-1").split(":"))
+    compute = across.compute("fsdp", 1, jax.device_count(), 1)
+    spec, config = across.SPEC, supervised.Config(steps=6, save_every=2, optimizer=across.ADAM)
+    shape = pack.Shape(8, 64, 8, 48, 2)
+    sources = [pipeline.Source("trees", across.trees(40), lambda tree: tree)]
+    batches = pipeline.Batches(sources, shape, seed=0)
+    lies = compute.layout.params(decoder.axes(spec), decoder.abstract(spec))
+    with processes_folder.opened(OUT / "run", {"steps": 6}) as run:
+        if (done := run.done("sft")) is None:
+            start = jax.device_put(across.params(), lies)
+            state = optimizer.init(start, config.optimizer, spec, compute)
+            with run.store("sft") as store:
+                restored = store.restore(state)
+                first, meta = 0, {}
+                if restored is not None:
+                    state, first, meta = restored.state, restored.step, restored.meta
+                    batches.set_state(meta["data"])
+                run.begin("sft", meta.get("mark"))
+
+                def report(step, metrics):
+                    run.metrics("sft", step, metrics)
+                    if processes.index() == who and step == when:
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+                def save(step, state):
+                    mark = {"mark": run.mark("sft"), "data": batches.get_state()}
+                    store.save(step, jax.block_until_ready(state), mark)
+                    store.wait()  # so that the test knows which one is there
+
+                state = supervised.train(
+                    spec, state, ([forest] for forest in batches), config, compute=compute,
+                    first=first, report=report, save=save,
+                )  # fmt: skip
+            digest = checkpoint.save_frozen(run.path / "models" / "sft", state.params)
+            run.finish("sft", {"hash": digest, "first": first})
+            done = run.done("sft")
+        template = jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            decoder.abstract(spec), lies,
+        )  # fmt: skip
+        frozen = checkpoint.load_frozen(run.path / "models" / "sft", template, done["hash"])
+    whole = {key: across.fetch(leaf) for key, leaf in across._flat(frozen.params, "").items()}
+    if processes.is_lead():
+        np.savez(OUT / f"params-{processes.count()}.npz", **whole)
+    return {"first": done["first"], "hash": done["hash"]}
+
+
 CASES = {
+    "trained": trained,
     "meet": meet,
     "losses": losses,
     "killed": lambda: hang(signal.SIGKILL, 1),
@@ -83,6 +147,8 @@ CASES = {
 
 
 def main(case: str, index: int, count: int, port: int, out: Path) -> int:
+    global OUT
+    OUT = out
     place = processes.find(count, index, f"127.0.0.1:{port}")
     told = {"case": case}
     try:

@@ -2,12 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from mimesis_jax.runs import processes
@@ -20,12 +22,12 @@ DEVICES = 2  # of each process
 class Started:
     """`count` processes of one case; `end()` waits for all, and no one outlives the test."""
 
-    def __init__(self, case, count, out, command=None):
+    def __init__(self, case, count, out, command=None, **more):
         self.case, self.count, self.out = case, count, out
         port = wire.free_port()
         flags = f"--xla_force_host_platform_device_count={DEVICES}"
         env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-        env |= {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"}
+        env |= {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONUNBUFFERED": "1"} | more
         self.running, self.files = [], []
         for i in range(count):
             words = [sys.executable, str(HERE / "processes_worker.py"), case, str(i)]
@@ -100,6 +102,42 @@ def test_process_0_killed_the_other_says_so(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_killed_run_goes_on_and_under_another_number_of_processes(tmp_path):
+    """Two processes, one killed after step 4 of 6, started again: bit-equal to a run that nobody
+    disturbed; then from the same checkpoint on one process: equal to tolerance."""
+    whole, cut, alone = (tmp_path / name for name in ("whole", "cut", "alone"))
+    for folder in (whole, cut, alone):
+        folder.mkdir()
+    run = Started("trained", 2, whole)
+    assert run.end(300) == [0, 0], run.said(0)[-3000:] + run.said(1)[-3000:]
+    run = Started("trained", 2, cut, KILL="1:4")
+    assert run.end(300) == [processes.LOST, -signal.SIGKILL], run.said(0)[-3000:]
+    shutil.copytree(cut / "run", alone / "run")
+    run = Started("trained", 2, cut)
+    assert run.end(300) == [0, 0], run.said(0)[-3000:]
+    assert run.told(0) == run.told(1) and run.told(0)["first"] == 4
+    assert run.told(0)["hash"] == json.loads((whole / "trained-0.json").read_text())["hash"]
+    assert steps(cut) == steps(whole) and len(steps(whole)) == 6
+    own = sorted(path.name for path in (cut / "run" / "process-1").iterdir())
+    assert own == ["events.jsonl"]
+
+    run = Started("trained", 1, alone)
+    assert run.end(300) == [0], run.said(0)[-3000:]
+    assert run.told(0)["first"] == 4
+    with np.load(whole / "params-2.npz") as two, np.load(alone / "params-1.npz") as one:
+        assert len(two.files) > 20
+        for name in two.files:
+            np.testing.assert_allclose(one[name], two[name], rtol=2e-4, atol=2e-5, err_msg=name)
+
+
+def steps(folder):
+    """The metrics of each step but its times."""
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    kept = ("step", "nll", "grad_norm", "tokens", "lr")
+    return [{name: json.loads(line)[name] for name in kept} for line in lines]
+
+
+@pytest.mark.slow
 def test_one_that_hangs_is_named(tmp_path):
     run = Started("stopped", 2, tmp_path)
     statuses = run.end(200, stopped=(1,))
@@ -113,3 +151,78 @@ def test_a_fault_of_one_is_told_by_the_other(tmp_path):
     assert run.end(200) == [processes.LOST, 2]
     assert "failed: ValueError: planted: batch 48 is not a multiple of 32" in run.said(0)
     assert "mimesis: planted: batch 48" in run.said(1)
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def command(out, *words, devices=DEVICES):
+    """The command of process i of two, as Started takes it."""
+    here = [sys.executable, str(HERE / "processes_run.py"), "train", "--out", str(out / "run")]
+    here += ["--config", str(HERE / "processes_run.py")]
+
+    def of(i, port):
+        where = ["--processes", "2", "--process", str(i), "--coordinator", f"127.0.0.1:{port}"]
+        return here + where + list(words[i] if words else ())
+
+    return of
+
+
+def test_configurations_that_differ_are_named_before_jax_starts(tmp_path):
+    words = ([], ["--config.sft.steps=7"])
+    run = Started("skew", 2, tmp_path, command(tmp_path, *words))
+    assert run.end(120) == [processes.REFUSED] * 2, run.said(0)
+    for i in (0, 1):
+        assert "config.sft.steps is 6 on process 0 (host" in run.said(i)
+        assert "and 7 on process 1 (host" in run.said(i)
+        assert len(run.said(i).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_command_that_was_started_once_says_so(tmp_path):
+    of = command(tmp_path, ["--arrive", "2"])
+    run = Started("alone", 1, tmp_path, of)
+    assert run.end(120) == [processes.LOST]
+    assert run.said(0).startswith("mimesis: 1 of 2 processes arrived within 2 s")
+    assert "process 1 is missing: start the same command on every worker" in run.said(0)
+    assert not (tmp_path / "run").exists()
+
+
+def log(out, name="metrics"):
+    return [json.loads(line) for line in (out / "run" / f"{name}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_the_command_is_killed_goes_on_and_learns_what_one_process_learns(tmp_path):
+    """Supervised, then GRPO + CSD: on one process of four devices, and on two of two devices, of
+    which one is killed and both are started again. The episodes are the same to the letter."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+    hurry = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={2 * DEVICES}"}
+    alone = Started("one", 1, one, lambda i, port: command(one)(i, port)[:7], **hurry, **flags)
+    assert alone.end(300) == [0], alone.said(0)[-3000:]
+
+    run = Started("two", 2, two, command(two), **hurry)
+    until = time.monotonic() + 200
+    metrics = two / "run" / "metrics.jsonl"
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
+        assert time.monotonic() < until and run.running[0].poll() is None, run.said(0)[-3000:]
+        time.sleep(0.05)
+    run.running[1].kill()
+    assert run.end(60) == [processes.LOST, -signal.SIGKILL], run.said(0)[-3000:]
+    assert "mimesis: process 1 (host" in run.said(0)
+    assert not (two / "run" / "lock").exists()
+    run = Started("two", 2, two, command(two), **hurry)
+    assert run.end(300) == [0, 0], run.said(0)[-3000:] + run.said(1)[-3000:]
+
+    got, want = log(two), log(one)
+    assert [line["step"] for line in got] == [line["step"] for line in want] == [*range(6), 0, 1]
+    for a, b in zip(got, want, strict=True):
+        for name in ("nll", "grad_norm", "policy_loss", "csd_loss", "gate_mean", "tokens"):
+            assert a.get(name) == pytest.approx(b.get(name), rel=1e-3, abs=1e-5), (a["step"], name)
+    timeless = lambda lines: [{k: v for k, v in line.items() if k != "csd"} for line in lines]
+    assert timeless(log(two, "episodes")) == timeless(log(one, "episodes"))
+    assert [path.name for path in (two / "run" / "process-1").iterdir()] == ["events.jsonl"]
+    assert run.said(1).strip().splitlines()[-1] == "}"  # each says the summary
