@@ -17,6 +17,7 @@ from mimesis_jax.runs import processes_wire as wire
 
 HERE = Path(__file__).resolve().parent
 DEVICES = 2  # of each process
+HURRY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # these models run for milliseconds
 
 
 class Started:
@@ -108,12 +109,12 @@ def test_a_killed_run_goes_on_and_under_another_number_of_processes(tmp_path):
     whole, cut, alone = (tmp_path / name for name in ("whole", "cut", "alone"))
     for folder in (whole, cut, alone):
         folder.mkdir()
-    run = Started("trained", 2, whole)
+    run = Started("trained", 2, whole, **HURRY)
     assert run.end(300) == [0, 0], run.said(0)[-3000:] + run.said(1)[-3000:]
-    run = Started("trained", 2, cut, KILL="1:4")
+    run = Started("trained", 2, cut, KILL="1:4", **HURRY)
     assert run.end(300) == [processes.LOST, -signal.SIGKILL], run.said(0)[-3000:]
     shutil.copytree(cut / "run", alone / "run")
-    run = Started("trained", 2, cut)
+    run = Started("trained", 2, cut, **HURRY)
     assert run.end(300) == [0, 0], run.said(0)[-3000:]
     assert run.told(0) == run.told(1) and run.told(0)["first"] == 4
     assert run.told(0)["hash"] == json.loads((whole / "trained-0.json").read_text())["hash"]
@@ -121,7 +122,7 @@ def test_a_killed_run_goes_on_and_under_another_number_of_processes(tmp_path):
     own = sorted(path.name for path in (cut / "run" / "process-1").iterdir())
     assert own == ["events.jsonl"]
 
-    run = Started("trained", 1, alone)
+    run = Started("trained", 1, alone, **HURRY)
     assert run.end(300) == [0], run.said(0)[-3000:]
     assert run.told(0)["first"] == 4
     with np.load(whole / "params-2.npz") as two, np.load(alone / "params-1.npz") as one:
@@ -199,12 +200,11 @@ def test_the_command_is_killed_goes_on_and_learns_what_one_process_learns(tmp_pa
     one, two = tmp_path / "one", tmp_path / "two"
     for folder in (one, two):
         folder.mkdir()
-    hurry = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={2 * DEVICES}"}
-    alone = Started("one", 1, one, lambda i, port: command(one)(i, port)[:7], **hurry, **flags)
+    alone = Started("one", 1, one, lambda i, port: command(one)(i, port)[:7], **HURRY, **flags)
     assert alone.end(300) == [0], alone.said(0)[-3000:]
 
-    run = Started("two", 2, two, command(two), **hurry)
+    run = Started("two", 2, two, command(two), **HURRY)
     until = time.monotonic() + 200
     metrics = two / "run" / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_text().splitlines()) < 5:
@@ -214,7 +214,7 @@ def test_the_command_is_killed_goes_on_and_learns_what_one_process_learns(tmp_pa
     assert run.end(60) == [processes.LOST, -signal.SIGKILL], run.said(0)[-3000:]
     assert "mimesis: process 1 (host" in run.said(0)
     assert not (two / "run" / "lock").exists()
-    run = Started("two", 2, two, command(two), **hurry)
+    run = Started("two", 2, two, command(two), **HURRY)
     assert run.end(300) == [0, 0], run.said(0)[-3000:] + run.said(1)[-3000:]
 
     got, want = log(two), log(one)
