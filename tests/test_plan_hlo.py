@@ -175,6 +175,20 @@ def test_the_forms_of_an_accelerators_compiler():
     assert (scatter.bytes, scatter.sent) == (512, 384)
 
 
+def test_a_collective_spread_over_fusions_counts_once():
+    piece = (
+        "%piece.{n} (p: bf16[4,8]) -> bf16[16,8] {{\n  %p = bf16[4,8] parameter(0)\n"
+        "  ROOT %all-gather.{n} = bf16[16,8] all-gather(%p), channel_id={c}, "
+        'replica_groups=[2,4]<=[4,2]T(1,0), frontend_attributes={{chain_id="{c}"}}\n}}\n\n'
+    )
+    text = "".join(piece.format(n=n, c=c) for n, c in ((1, 34), (2, 34), (3, 34), (4, 35)))
+    text += "ENTRY %main (x: bf16[4,8]) -> bf16[16,8] {\n  %x = bf16[4,8] parameter(0)\n"
+    for n in range(1, 5):
+        text += f"  %f{n} = bf16[16,8] fusion(%x), kind=kCustom, calls=%piece.{n}\n"
+    found = collectives.walk(text + "}\n", MESH)
+    assert [one.sent for one in found] == [192, 192]
+
+
 def test_text_that_is_no_program_is_refused():
     with pytest.raises(ValueError, match="no ENTRY computation"):
         hlo.read("hello\n")

@@ -60,16 +60,17 @@ class Collective:
         return self.sent * self.times
 
 
-def walk(text: str, mesh: Mapping[str, int]) -> list[Collective]:
+def walk(text: str, mesh: Mapping[str, int], *, widened: bool = False) -> list[Collective]:
     """The collectives of a program's text, those that send most in a step first.
 
-    mesh: axis -> size, in the order in which the program's devices lie.
+    mesh: axis -> size, in the order in which the program's devices lie. widened: by a compiler
+    that widens bf16 before it sends (that of CPUs), so that what was narrow counts as it was meant.
     """
     module = hlo.read(text)
     found = [
         _collective(module, one, kind, mesh, loops)
-        for name, whole, kind, loops in _reached(module, module.entry, ())
-        for one in _members(module, name, whole, kind)
+        for name, whole, kind, loops in _once(_reached(module, module.entry, ()))
+        for one in _members(module, name, whole, kind, widened)
     ]
     return sorted(found, key=lambda c: (-c.moved, c.operation, c.source, c.name))
 
@@ -92,6 +93,20 @@ def _reached(
             for names in one.called.values():
                 for other in names:
                     yield from _reached(module, other, loops)
+
+
+def _once(reached: Iterator[tuple]) -> Iterator[tuple]:
+    """Each collective once: TPUs spread one over many fusions, so that it runs beside them, and
+    every piece has the whole of it in its text, under the number of its chain."""
+    seen = set()
+    for name, one, kind, loops in reached:
+        if chain := re.search(r'chain_id="(\d+)"', one.rest):
+            channel = re.search(r"channel_id=(\d+)", one.rest)
+            same = (kind, chain[1], channel and channel[1], loops)
+            if same in seen:
+                continue
+            seen.add(same)
+        yield name, one, kind, loops
 
 
 # --- how often a loop turns -------------------------------------------------------------------
@@ -232,7 +247,7 @@ def _pairs(rest: str, mesh: Mapping[str, int]) -> tuple[str, int]:
 
 
 def _members(
-    module: hlo.Module, name: str, whole: hlo.Instruction, kind: str
+    module: hlo.Module, name: str, whole: hlo.Instruction, kind: str, widened: bool
 ) -> list[hlo.Instruction]:
     """The arrays that the compiler put into one instruction, each as an instruction of its own.
 
@@ -241,14 +256,17 @@ def _members(
     shapes = hlo.parts(_result(whole, kind))
     joined = kind in ("all-gather", "all-reduce", "reduce-scatter")
     if not joined or len(shapes) < 2 or len(shapes) != len(whole.operands):
-        shape = _narrowed(module, name, whole, _result(whole, kind))
+        shape = _result(whole, kind)
+        shape = _narrowed(module, name, whole, shape) if widened else shape
         return [dataclasses.replace(whole, shape=shape)]
     made = [module.by_name[name].get(operand) for operand in whole.operands]
     own = [one.rest if one is not None and "metadata=" in one.rest else "" for one in made]
     return [
         dataclasses.replace(
             whole,
-            shape=_narrowed(module, name, dataclasses.replace(whole, operands=(operand,)), shape),
+            shape=_narrowed(module, name, dataclasses.replace(whole, operands=(operand,)), shape)
+            if widened
+            else shape,
             operands=(operand,),
             rest=re.sub(r"metadata=\{.*?\}", "", whole.rest) + rest if rest else whole.rest,
         )
@@ -295,8 +313,8 @@ def _collective(
 
 
 def _narrowed(module: hlo.Module, name: str, one: hlo.Instruction, shape: str) -> str:
-    """The shape as the program meant it: where a compiler cannot add or move bf16 (that of CPUs) it
-    widens the array just before, and sends twice what the machines would."""
+    """The shape as the program meant it: where a compiler cannot add or move bf16 it widens the
+    array just before, and sends twice what the machines would."""
     if "f32[" not in shape:
         return shape
     wide = any(called.endswith("promoted") for called in one.called.get("to_apply", ()))

@@ -78,12 +78,13 @@ def quickly(one: programs.Program) -> Measured:
     began = time.monotonic()
     if not one.unrolled:
         compiled = one.lower(None).compile()
-        found = collectives.walk(compiled.as_text(), one.mesh)
+        found = collectives.walk(compiled.as_text(), one.mesh, widened=True)
         held = compiled.memory_analysis().argument_size_in_bytes
         return _measured(one, found, time.monotonic() - began, argument_bytes=held)
     few = min(2, one.unrolled)
     parts = [
-        collectives.walk(one.lower(n).compile().as_text(), one.mesh) for n in range(1, few + 1)
+        collectives.walk(one.lower(n).compile().as_text(), one.mesh, widened=True)
+        for n in range(1, few + 1)
     ]
     found = carried(parts, one.unrolled)
     return _measured(one, found, time.monotonic() - began)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mimesis_jax.models import decoder, flops, heads
+from mimesis_jax.models import decoder, flops, heads, long_rows
 from mimesis_jax.models import spec as specs
 from mimesis_jax.plan.roofline import Work
 from mimesis_jax.plan.settings import Settings
@@ -67,8 +67,11 @@ def weights(spec: specs.Spec) -> tuple[int, int]:
 # --- what a token leaves in a period ----------------------------------------------------------
 
 
-def token(spec: specs.Spec, split: int, what: str) -> int:
+def token(spec: specs.Spec, split: int, what: str, length: int = 0) -> int:
     """Bytes a token of one period that a device holds, the heads split over `split`.
+
+    length: of the rows; delta layers of long ones are taken in parts and leave only what goes in
+    and comes out (models.long_rows).
 
     what: "all" arrays that the layers make, "dots" the products with weights alone, "input" the
     period's own.
@@ -79,6 +82,8 @@ def token(spec: specs.Spec, split: int, what: str) -> int:
     total = 0.0
     for kind in spec.period:
         inner, wide = _mixer(spec, kind)
+        if kind == "linear" and length and long_rows.parts(spec, length, spec.chunk) is not None:
+            inner, wide = 0, spec.width * split
         mlp = 2 * spec.mlp
         if what == "dots":
             total += item * ((inner + mlp) / split + 2 * spec.width)
@@ -120,10 +125,11 @@ def _opened(spec: specs.Spec, layout: Layout) -> int:
 def training(settings: Settings, layout: Layout) -> dict[str, int]:
     """Held by the update of a micro-batch beside its arguments, by kind."""
     spec, split, tokens = settings.model.spec, _split(layout), _rows(settings, layout)
-    one = tokens * token(spec, split, "all")
+    length = settings.shape.length
+    one = tokens * token(spec, split, "all", length)
     kept = {"none": "all", "dots": "dots", "full": "input"}[settings.model.remat]
     # What is made again for the gradient is one period at a time, and so is its cotangent.
-    activations = spec.periods * tokens * token(spec, split, kept) + 2 * one
+    activations = spec.periods * tokens * token(spec, split, kept, length) + 2 * one
     if settings.model.remat == "none" and layout.size(WIDTH) > 1:
         # What a period gathered of its weights is kept for the way back as well.
         activations += spec.periods * weights(spec)[0] * jnp.dtype(spec.dtype).itemsize // split

@@ -56,6 +56,7 @@ def complete(make: Callable[..., Json]) -> None:
     was made stays when this is interrupted, and so does every program that was compiled.
     """
     missing = [one for one in SET if not one.path.exists()]
+    missing.sort(key=lambda one: one.mode == "exact")  # what takes minutes comes first
     for one in SET:
         if one.path.exists() and (code := disk.read(one.path).get("code")) != cache.code():
             _said(f"{one.path.name} is of code {code}, this is {cache.code()}: remove it to renew")
