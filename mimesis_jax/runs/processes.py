@@ -64,9 +64,6 @@ class Group:
         except BaseException:
             self._end.close()
             raise
-        if threading.current_thread() is threading.main_thread():
-            # A signal of our own: where a run is started in the background SIGINT is ignored.
-            signal.signal(signal.SIGUSR2, _interrupt)
 
     @property
     def over(self) -> str | None:
@@ -85,7 +82,7 @@ class Group:
 
     def begin_jax(self) -> None:
         """Starts jax.distributed behind the desk, and compares the devices."""
-        import jax
+        import jax  # here: the command line imports this file, and answers --help at once
 
         place = self.place
         # On GPU and TPU this setting means nothing; on CPU the default cannot span processes.
@@ -145,8 +142,25 @@ class Group:
         if not self.failed:
             _thread.interrupt_main(signal.SIGUSR2)
         time.sleep(self.settings.grace)
-        print(f"mimesis: {over(text)}", file=sys.stderr, flush=True)
+        print(f"mimesis: {self.words(text)}", file=sys.stderr, flush=True)
         _leave(LOST)
+
+    def words(self, text: str) -> str:
+        """What is said where this process ends because of another one."""
+        return (
+            f"{text}. Process {self.place.index} ends too; to go on from the last checkpoint, give "
+            "the same command on every worker again"
+        )
+
+    def ended(self, error: BaseException) -> BaseException:
+        """What to raise for something that broke here: itself, or the end that it comes from."""
+        try:
+            why = self.fail(error)
+        except _Over:  # the news came while we were asking
+            why = self.over
+        if why is None or isinstance(error, ASKED):
+            return error
+        return ProcessError(self.words(why), LOST)
 
 
 class _Over(BaseException):
@@ -156,14 +170,6 @@ class _Over(BaseException):
 def _interrupt(number: int, frame: Any) -> None:
     if _group is None or not _group.failed:
         raise _Over
-
-
-def over(text: str) -> str:
-    """The words with which a process ends that another one ended."""
-    return (
-        f"{text}. Process {index()} ends too; to go on from the last checkpoint, give the same "
-        "command on every worker again"
-    )
 
 
 _group: Group | None = None
@@ -179,14 +185,17 @@ def start(place: Place, facts: dict[str, Any], settings: Settings | None = None,
     global _group
     if _group is not None:
         raise ProcessError("this process has joined a run already: end it before another start")
-    group = Group(place, facts, settings or Settings())
-    _group = group
+    group = _group = Group(place, facts, settings or Settings())
     try:
+        if threading.current_thread() is threading.main_thread():
+            # A signal of our own: where a run is started in the background SIGINT is ignored.
+            signal.signal(signal.SIGUSR2, _interrupt)
         if jax:
             group.begin_jax()
     except BaseException as error:
-        group.fail(error)
-        raise
+        if (ended := group.ended(error)) is error:
+            raise
+        raise ended from error
     return group
 
 
@@ -209,13 +218,9 @@ def joined(
         yield group
         group.close()
     except BaseException as error:
-        try:
-            ended = group.fail(error)
-        except _Over:  # the news came while we were asking
-            ended = group.over
-        if ended is not None and not isinstance(error, ASKED):
-            raise ProcessError(over(ended), LOST) from error
-        raise
+        if (ended := group.ended(error)) is error:
+            raise
+        raise ended from error
     _group = None
 
 
