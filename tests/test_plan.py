@@ -14,6 +14,7 @@ from mimesis_jax.plan import (
     assemble,
     cache,
     exact,
+    gpus,
     measure,
     options,
     page,
@@ -351,6 +352,15 @@ def test_the_exact_mode_names_what_is_missing(monkeypatch):
     assert "jax-cuda12-plugin" in exact.missing(topology.parse("h100x8"))
     with pytest.raises(quick.PlanError, match="plan with --quick"):
         verb.run(asked("--config", "agent_csd_9b", "--topology", "v5p-32"), {})
+
+
+def test_gpus_are_described_by_their_figures():
+    for name, gpu in gpus.GPUS.items():
+        text = gpus.target(topology.parse(f"{name}x8").chip)
+        assert f"core_count: {gpu.cores}\n" in text and text.count("{") == text.count("}")
+    h100 = gpus.target(topology.parse("h100x8").chip)
+    assert "shared_memory_per_block_optin: 232448" in h100  # 227 KiB
+    assert "memory_bandwidth: 3350000000000" in h100 and "major: 9 minor: 0" in h100
 
 
 def test_a_process_that_dies_or_takes_too_long_is_told(monkeypatch):

@@ -8,9 +8,9 @@ jax is imported, so compiling is a child process's work.
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import Any
 
+from mimesis_jax.plan import gpus
 from mimesis_jax.plan.topology import Topology, TopologyError
 
 # Nobody asks a metadata server; any number of processes may load libtpu.
@@ -22,7 +22,6 @@ TPU = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 GPU = {"JAX_PLATFORMS": "cpu"}
-TARGETS = Path(__file__).parent / "targets"
 
 
 def environment(found: Topology) -> dict[str, str]:
@@ -39,27 +38,12 @@ def missing(found: Topology) -> str | None:
                 "MB), or plan with --quick"
             )
         return None
-    if importlib.util.find_spec("jax_plugins") is None or not _cuda():
+    if importlib.util.find_spec("jax_cuda12_plugin") is None:
         return (
             "the GPU compiler is not installed: pip install jax-cuda12-plugin jax-cuda12-pjrt, or "
             "plan with --quick"
         )
-    if not target(found).is_file():
-        known = sorted(path.stem for path in TARGETS.glob("*.txtpb"))
-        return (
-            f"no target configuration of {found.chip.name} is known ({', '.join(known)} are): plan "
-            "with --quick"
-        )
     return None
-
-
-def _cuda() -> bool:
-    return importlib.util.find_spec("jax_cuda12_plugin") is not None
-
-
-def target(found: Topology) -> Path:
-    """The text that describes a GPU to the compiler."""
-    return TARGETS / f"{found.chip.name}.txtpb"
 
 
 def devices(found: Topology) -> list[Any]:
@@ -72,7 +56,7 @@ def devices(found: Topology) -> list[Any]:
     if (why := missing(found)) is not None:
         raise TopologyError(why)
     if found.kind == "gpu":
-        text = target(found).read_text()
+        text = gpus.target(found.chip)
         described = topologies.get_topology_desc(
             topology_name=found.name, platform="cuda", target_config=text, topology=found.grid
         )
