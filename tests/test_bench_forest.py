@@ -106,22 +106,26 @@ def test_the_bench_has_the_figures_of_the_issue():
 
 def test_csd_ratios_by_hand():
     """Notes and scoring cost 0.5, an update 1, scoring the old log-probs 0.25."""
-    seconds = {"grpo 1": 1.0, "grpo 2": 2.0, "scored 1": 1.25, "scored 2": 2.25, "csd 1": 1.5,
+    seconds = {"plain 1": 1.0, "plain 2": 2.0, "scored 1": 1.25, "scored 2": 2.25, "csd 1": 1.5,
                "csd 2": 2.5}  # fmt: skip
     assert csd.ratios(seconds, "cpu_") == {
-        "cpu_step_ratio": 1.25,
-        "cpu_step_ratio_one_update": 1.5,
-        "cpu_step_ratio_scored": pytest.approx(2.5 / 2.25),
-        "cpu_step_ratio_scored_one_update": 1.2,
+        "cpu_step_ratio": 1.2,
+        "cpu_step_ratio_two_updates": pytest.approx(2.5 / 2.25),
+        "cpu_step_ratio_plain": 1.5,
+        "cpu_step_ratio_plain_two_updates": 1.25,
     }
 
 
 def test_a_csd_step_is_compared_with_a_plain_one(capsys):
     found = csd.run(["--quick"])
     assert found["step_ratio"] == pytest.approx(
-        found["seconds"]["csd 2"] / found["seconds"]["grpo 2"]
+        found["seconds"]["csd 1"] / found["seconds"]["scored 1"]
     )
     assert found["episodes"] == 9 and 0 < found["coached_tokens"] <= found["scored_tokens"]
+    assert list(found["meets"]) == [
+        "step_ratio at most 1.35",
+        "step_ratio_two_updates at most 1.35",
+    ]
     parts = {"notes", "scoring", "old log-probs", "credit", "update", "csd update"}
     assert parts == set(found["parts"])
     with pytest.raises(measure.BenchError, match="--copies 0: use 1 or more"):
