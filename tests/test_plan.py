@@ -396,7 +396,7 @@ def test_the_search_compiles_the_few_best_and_writes_a_configuration(monkeypatch
         return [
             {"overrides": one.overrides(), "peak_bytes": GIB * (20 + 10 * one.tensor),
              "peak_phase": "update", "least_seconds": 1.0 / one.tensor + (one.remat == "full"),
-             "bound": "compute", "roofline_seconds": {}}
+             "bound": "compute", "roofline_seconds": {"compute": 1.0, "links": 0.1}}
             for one in search.candidates(rows, found)
         ]  # fmt: skip
 
@@ -406,6 +406,7 @@ def test_the_search_compiles_the_few_best_and_writes_a_configuration(monkeypatch
         tried.append(dict(overrides))
         plan = assemble.plan(run_of_rl(), found, mode, "agent")
         plan["least_seconds"] = 0.5 if len(tried) == 2 else 0.9
+        plan["roofline_seconds"] = {"compute": 0.5, "links": 0.1}
         return {"config": {"name": name, "overrides": dict(overrides)}, **plan, "code": "c",
                 "versions": {}}  # fmt: skip
 
@@ -416,6 +417,8 @@ def test_the_search_compiles_the_few_best_and_writes_a_configuration(monkeypatch
     assert all(one["mesh.tensor"] == "4" and one["model.remat"] != "full" for one in tried)
     assert won["config"]["overrides"] == tried[1]
     assert won["searched"]["gain"] == pytest.approx(2.0 / 0.5 - 1)
+    assert "mesh.tensor 1 -> 4" in won["searched"]["reason"]
+    assert "compute 1 s -> 500 ms" in won["searched"]["reason"]
     found = config.read(target)
     assert found.mesh.tensor == 4 and found.kind == "large" and found.agent_csd.beta == 5.0
     with pytest.raises(quick.PlanError, match="none of .* fits v6e-16: the smallest holds 30.00"):
@@ -446,6 +449,9 @@ def test_the_stored_plans_are_plans_of_the_set():
     assert len({one.path for one in stored.SET}) == len(stored.SET)
     for path in sorted(stored.HOME.glob("*.json")):
         plan = verb.read(path)
+        if path.name.endswith(".searched.json"):
+            assert plan["fits"] and plan["searched"]["gain"] >= 0.2 and plan["searched"]["reason"]
+            continue
         one = next(one for one in stored.SET if one.path == path)
         assert (
             plan["mode"] == one.mode and plan["fits"] and plan["topology"]["name"] == one.topology

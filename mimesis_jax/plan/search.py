@@ -106,7 +106,7 @@ def run(
             f"{table.gib(near['peak_bytes'])} of {table.gib(found.chip.device_bytes)} a device "
             f"({_words(near['overrides'])}); use more devices, shorter rows or a smaller model"
         )
-    best = sorted(fits, key=lambda row: (row["least_seconds"], row["peak_bytes"]))[:FEW]
+    best = sorted(fits, key=_order)[:FEW]
     first = _first(counted, config)
     plans, began = [], time.monotonic()
     for number, row in enumerate(best, 1):
@@ -121,14 +121,35 @@ def run(
             f"the {len(best)} fastest layouts by arithmetic do not fit {found.name} once compiled: "
             "try more devices, or smaller rows"
         )
-    winner = min(good, key=lambda plan: (plan["least_seconds"], plan["peak_bytes"]))
+    winner = min(good, key=_order)
     searched = {
         "counted": len(counted), "fitting": len(fits), "compiled": len(plans), "first": first,
         "gain": first["least_seconds"] / winner["least_seconds"] - 1 if first else None,
+        "reason": _reason(first, winner) if first else "",
     }  # fmt: skip
     write(target, name, winner["config"]["overrides"], found, winner)
     _said(_told(winner, searched, target))
     return {**winner, "searched": searched}
+
+
+def _order(row: Json) -> tuple[float, float, int]:
+    """Fastest first. Bounds suppose that nothing waits for anything, so of those within a
+    hundredth the one with less to overlap comes first, then the one with more room."""
+    least = row["least_seconds"]
+    near = round(math.log(least) / math.log(1.01)) if least else -math.inf
+    return near, sum(row["roofline_seconds"].values()), row["peak_bytes"]
+
+
+def _reason(first: Json, winner: Json) -> str:
+    """What differs between what was asked for and what was found, in keys and in figures."""
+    before, after = first["overrides"], winner["config"]["overrides"]
+    keys = [f"{key} {before[key]} -> {after[key]}" for key in before if before[key] != after[key]]
+    figures = [
+        f"{name} {table.seconds(first['roofline_seconds'][name])} -> {table.seconds(took)}"
+        for name, took in winner["roofline_seconds"].items()
+    ]
+    memory = f"peak {table.gib(first['peak_bytes'])} -> {table.gib(winner['peak_bytes'])}"
+    return "; ".join([", ".join(keys) or "nothing", *figures, memory])
 
 
 def _counted(config: Json, rows: int, found: Topology) -> list[Json]:
@@ -217,7 +238,7 @@ def _told(winner: Json, searched: Json, target: Path) -> str:
     more = "" if gain is None or math.isnan(gain) else f", {100 * gain:.0f} % faster than asked"
     return (
         f"best of {searched['counted']} layouts, {searched['fitting']} of which fit{more}: "
-        f"{_words(winner['config']['overrides'])}\nwritten to {target}"
+        f"{_words(winner['config']['overrides'])}\n{searched['reason']}\nwritten to {target}"
     )
 
 
