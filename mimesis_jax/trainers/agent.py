@@ -153,7 +153,7 @@ def train(
     guard.Spoilt where updates keep going wrong.
     """
     parts.chair.engine.load(state.params, version=first)
-    warm(state, parts, config)
+    state = warm(state, parts, config)
     for i in range(first, config.steps):
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)
@@ -163,17 +163,19 @@ def train(
     return state
 
 
-def warm(state: optimizer.State, parts: Parts, config: Config) -> None:
-    """Compiles what every step runs; on one device the engine's programs beside the update's."""
-    calls = (
-        parts.chair.engine.warm,
-        lambda: reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute),
-    )
+def warm(state: optimizer.State, parts: Parts, config: Config) -> optimizer.State:
+    """Compiles what every step runs; on one device the engine's programs beside the update's.
+
+    Returns the state, see reinforce.warm, whose errors it raises.
+    """
+    update = lambda: reinforce.warm(
+        parts.spec, state, parts.shape, config.optimizer, parts.compute
+    )  # fmt: skip
     if parts.compute.layout is None:
-        compiles.together(*calls)
-        return
-    for call in calls:
-        call()
+        compiles.together(parts.chair.engine.warm, update)
+        return state
+    parts.chair.engine.warm()
+    return update()
 
 
 def outcomes(episodes: Sequence[types.Episode]) -> dict[str, float]:

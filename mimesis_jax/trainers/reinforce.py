@@ -15,7 +15,7 @@ from mimesis_jax.forest import pack
 from mimesis_jax.losses import csd, policy
 from mimesis_jax.models import decoder, heads
 from mimesis_jax.runs import batches
-from mimesis_jax.trainers import optimizer
+from mimesis_jax.trainers import memory, optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,12 +80,39 @@ def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: d
 
 
 def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Config,
-         compute: decoder.Compute = decoder.ALONE) -> None:  # fmt: skip
-    """Compiles the update, so that a first batch without anything to learn delays nothing."""
+         compute: decoder.Compute = decoder.ALONE) -> optimizer.State:  # fmt: skip
+    """Compiles the update, so that a first batch without anything to learn delays nothing.
+
+    Returns the state, the same numbers. On one device the update is made on a copy. Over several
+    the state itself is donated to an update that is left out, its gradient being not finite: a copy
+    would take a large model's memory twice. Raises RunError, before anything is computed, where the
+    update does not fit the devices.
+    """
     ids = np.ones(2, np.int32)
     tree = (types.segment(ids, scored=[False, True]),)
-    copy = jax.jit(functools.partial(jax.tree.map, jnp.copy))(state)  # one program, not one a leaf
-    update(spec, copy, [tree], shape, Loss(), 0.0, config, compute=compute)
+    forest = pack.pack([tree], shape, shared=True).forests[0]
+    knobs, whole = _knobs(Loss()), totals([forest])
+    placed, grads = compute.place(forest), optimizer.zeros(state.params, spec, compute)
+    given = (spec, state.params, grads, placed, knobs, whole, compute)
+    memory.check(lambda: accumulate.lower(*given), (shape.rows, shape.length), memory.room())
+    grads, *_ = accumulate(*given)
+    apply = functools.partial(
+        optimizer.apply, config=config, spec=spec, compute=compute,
+        explode=np.float32(config.explode),
+    )  # fmt: skip
+    if compute.layout is None:
+        copy = jax.jit(functools.partial(jax.tree.map, jnp.copy))(state)  # one program, not many
+        apply(copy, grads, np.float32(0))
+        return state
+    spoilt = jax.tree.map(lambda g: g * np.float32(np.nan), grads)
+    was = jax.device_get((state.skipped, state.streak))
+    state, _ = apply(state, spoilt, np.float32(0))
+    back = [jax.device_put(number, state.step.sharding) for number in was]
+    return dataclasses.replace(state, skipped=back[0], streak=back[1])
+
+
+def _knobs(loss: Loss) -> dict[str, np.float32]:
+    return {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
 
 
 def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pack.Shape,
@@ -104,7 +131,7 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
     called = [f"tree {i}" if names is None else names[i] for i in live]
     forests = pack.pack([trees[i] for i in live], shape, names=called, shared=True).forests
     whole = totals(forests)
-    knobs = {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
+    knobs = _knobs(loss)
     grads = optimizer.zeros(state.params, spec, compute)
     sums: list[dict] = []
     drifts = []

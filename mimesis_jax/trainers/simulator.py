@@ -127,7 +127,7 @@ def train(
     """Runs steps first..config.steps - 1. halt, and what is raised: see trainers.agent.train."""
     parts.chair.engine.load(state.params, version=first)
     parts.chair.engine.warm()
-    reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
+    state = reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
     for i in range(first, config.steps):
         state, metrics, episodes = step(state, i, parts, config)
         report(i, metrics)

@@ -15,7 +15,7 @@ from mimesis_jax import types
 from mimesis_jax.losses import likelihood
 from mimesis_jax.models import decoder, heads
 from mimesis_jax.runs import batches as kept
-from mimesis_jax.trainers import guard, optimizer
+from mimesis_jax.trainers import guard, memory, optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,18 @@ def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
     return state, metrics | {name: getattr(state, name) + 0 for name in ("skipped", "streak")}
 
 
+def _check(spec, state: optimizer.State, forest: types.Forest, compute) -> None:
+    """Raises RunError where the update does not fit the devices."""
+
+    def lower():
+        grads = optimizer.zeros(state.params, spec, compute)
+        batch = compute.place(forest)
+        return accumulate.lower(spec, state.params, grads, batch, np.float32(1), compute)
+
+    rows, length = forest.tokens.shape
+    memory.check(lower, (rows, length), memory.room())
+
+
 def train(
     spec,
     state: optimizer.State,
@@ -99,6 +111,8 @@ def train(
         start = time.perf_counter()
         tokens = sum(int(np.sum(f.valid)) for f in forests)
         lr = optimizer.rate(config.optimizer, step, config.steps)
+        if step == first:
+            _check(spec, state, forests[0], compute)
         state, metrics = update(spec, state, forests, lr, config.optimizer, compute)
         metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
         ended = time.perf_counter()
