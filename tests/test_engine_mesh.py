@@ -4,6 +4,7 @@ device; nothing of a cache moves between devices."""
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +89,31 @@ def test_what_cannot_be_laid_out_is_refused_with_the_mend():
         "6 slots cannot be split over the 8 devices of data x fsdp: use --config.engine.slots=8"
     )
     assert "cannot be split over the 4 devices" in refused["heads"]
+
+
+def test_two_processes_share_training_and_decode_apart():
+    """Each gets a whole copy on its own devices, from either order of the trainer's, and plays as
+    many conversations as it likes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)])}
+    both = [
+        subprocess.Popen(
+            [sys.executable, HERE / "two_engines.py", str(index), str(port)], env=env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for index in range(2)
+    ]  # fmt: skip
+    try:
+        told = [one.communicate(timeout=400) for one in both]
+    finally:
+        for one in both:
+            one.kill()
+    assert [one.returncode for one in both] == [0, 0], "\n".join(err[-3000:] for _, err in told)
+    for index, (text, _) in enumerate(told):
+        out = json.loads(text.splitlines()[-1])
+        assert out["count"] == 3 + 2 * index
+        assert out["mine"] == out["equal"] == out["tokens"] == [True, True]
+        assert "spread over several processes" in out["no layout"]
+        assert f"this is process {index}: decoding never spans processes" in out["everybody's"]

@@ -2,6 +2,7 @@
 and, with a real one, that its trees are scored as they were sampled."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -80,14 +81,15 @@ def said(turn, thinking, closer=END):
     return [*thought, *encode(turn.public), closer]
 
 
-def converse(dialogue, chair, thinking, *, samples=None, history="drop_at_user"):
+def converse(dialogue, chair, thinking, *, samples=None, history=None, renderer=None):
     """Leads a dialogue past one seat. Returns the engine, the replies and the seat's tree."""
     own = [i for i, turn in enumerate(dialogue) if turn.author == chair]
     leaves = lambda i: chair == "user" and i == len(dialogue) - 1
     held = ScriptedEngine(
         samples or [said(dialogue[i], thinking, LEAVE if leaves(i) else END) for i in own]
     )
-    taker = seat.ModelSeat(held, RENDER, chair, seat.Config(thinking=thinking, history=history))
+    settings = seat.Config(thinking=thinking, history=history)
+    taker = seat.ModelSeat(held, renderer or RENDER, chair, settings)
     replies = []
     for i in own:
         seen = types.view(dialogue[:i], chair)
@@ -293,6 +295,16 @@ def test_a_round_of_calls_keeps_its_thoughts_until_the_user_speaks():
         trees.path(one, i).ids.tolist() for i, s in enumerate(one) if any(s.scored)
     ]
     assert paths(tree) == paths(wanted)
+
+
+@pytest.mark.parametrize("history", ["drop_at_user", "drop", "keep"])
+def test_a_seat_does_as_its_renderer_s_family_does(history):
+    family = dataclasses.replace(RENDER.family, history=history)
+    own = dataclasses.replace(RENDER, family=family)
+    held, _, _ = converse(ROUNDS, "agent", "sample", renderer=own)
+    chosen, _, _ = converse(ROUNDS, "agent", "sample", history=history)
+    assert held.read == chosen.read
+    assert [asked.private for asked in held.asked] == [history != "keep"] * 5
 
 
 def test_a_reply_that_found_no_room_leaves_no_line_to_go_on_on():

@@ -30,7 +30,7 @@ class Config:
     limit: most tokens of a reply, thought included. min_think: fewest tokens of a sampled thought.
     history: how long own thoughts stay in context, as `Renderer.tree` has it: "drop_at_user" (until
       the other chair speaks: a round of calls and results keeps them), "drop" (until the next turn
-      of any kind) or "keep" (for good: all lies on one line).
+      of any kind) or "keep" (for good: all lies on one line). None: as the renderer's family does.
 
     Raises ValueError for a thinking or a history that is none of these.
     """
@@ -42,12 +42,13 @@ class Config:
     min_p: float = 0.0
     limit: int = 48
     min_think: int = 0
-    history: History = "drop_at_user"
+    history: History | None = None
 
     def __post_init__(self):
         for name, known in (("thinking", get_args(Thinking)), ("history", get_args(History))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} {getattr(self, name)!r}: use one of {', '.join(known)}")
+            value = getattr(self, name)
+            if value not in known and (name, value) != ("history", None):
+                raise ValueError(f"{name} {value!r}: use one of {', '.join(known)}")
 
 
 @dataclasses.dataclass
@@ -99,7 +100,11 @@ class ModelSeat:
 
     @property
     def _private(self) -> bool:
-        return self.config.thinking != "none" and self.config.history != "keep"
+        return self.config.thinking != "none" and self._history != "keep"
+
+    @property
+    def _history(self) -> History:
+        return self.config.history or self.renderer.family.history
 
     def _context(self, memory: _Memory, query: types.Query) -> tuple[list[int], bool]:
         """Ids that are new to this chair, and whether they go on on its private line."""
@@ -211,6 +216,6 @@ class ModelSeat:
         memory.segments.append(reply)
         if not self._private:
             memory.trunk = len(memory.segments) - 1
-        elif self.config.history == "drop_at_user":
+        elif self._history == "drop_at_user":
             # An empty reply (refused by a full slot) leaves no line that could go on.
             memory.inner = len(memory.segments) - 1 if len(ids) else -1
