@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -76,7 +77,9 @@ def test_an_untrained_model_plays_the_recorded_episodes(made, timed):
 
 def test_recorded_ids_are_those_that_the_seat_would_parse(made):
     renderer = made.played.renderer
-    for chair, thinking in (("agent", "none"), ("user", "sample")):
+    seats = made.settings.agent_seat, made.settings.user_seat
+    for chair, config in zip(types.CHAIRS[::-1], seats, strict=True):
+        thinking = config.thinking
         said = step_recorded.said(made.played.episodes, renderer, chair, thinking)
         for episode in made.played.episodes:
             for i, turn in enumerate(episode.dialogue):
@@ -190,7 +193,7 @@ def test_mfu_is_of_all_devices_and_of_known_ones_only(monkeypatch):
 
 # --- words, tables, baselines -------------------------------------------------------------------
 
-FIGURES = {
+FIGURES: dict[str, Any] = {
     "kinds": {
         "grpo": {
             "step_s": 2.0, "passes_s": [1.9, 2.1], "noise": 0.1, "first_s": 9.0, "compiles": 3,

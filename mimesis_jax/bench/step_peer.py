@@ -63,7 +63,7 @@ def compared(repeats: int, sizes: learners.Sizes | None = None) -> dict[str, Any
         for shared in (True, False)
     ]
     best = lambda sweep: min(sweep, key=lambda one: one["first_s"])["setting"]
-    sides = {
+    sides: dict[str, Callable[[], Learner]] = {
         "ours": lambda: learners.OurLearner(params, sizes, learners.Ours(**best(ours))),
         "theirs": lambda: learners.TheirLearner(params, sizes, learners.Theirs(**best(theirs))),
     }
