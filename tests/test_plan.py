@@ -411,7 +411,8 @@ def test_the_search_compiles_the_few_best_and_writes_a_configuration(monkeypatch
                 "versions": {}}  # fmt: skip
 
     monkeypatch.setattr(search, "_counted", counted)
-    target = tmp_path / "better.py"
+    monkeypatch.chdir(tmp_path)
+    target = Path("better.py")
     won = search.run("agent_csd_9b", {}, V5P, "quick", target, make)
     assert len(tried) == search.FEW
     assert all(one["mesh.tensor"] == "4" and one["model.remat"] != "full" for one in tried)
@@ -419,6 +420,7 @@ def test_the_search_compiles_the_few_best_and_writes_a_configuration(monkeypatch
     assert won["searched"]["gain"] == pytest.approx(2.0 / 0.5 - 1)
     assert "mesh.tensor 1 -> 4" in won["searched"]["reason"]
     assert "compute 1 s -> 500 ms" in won["searched"]["reason"]
+    assert max(map(len, target.read_text().splitlines())) <= 100
     found = config.read(target)
     assert found.mesh.tensor == 4 and found.kind == "large" and found.agent_csd.beta == 5.0
     with pytest.raises(quick.PlanError, match="none of .* fits v6e-16: the smallest holds 30.00"):

@@ -9,8 +9,10 @@ and compiled is kept, so a search that was stopped goes on where it was.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -199,13 +201,18 @@ def write(
     target: Path, name: str, overrides: Mapping[str, str], found: Topology, plan: Json
 ) -> Path:
     """Writes the configuration that `name` becomes with these keys; whole or not at all."""
-    keys = "".join(f"        {key!r}: {value!r},\n" for key, value in overrides.items())
+    quoted = json.dumps
+    keys = "".join(
+        f"            {quoted(key)}: {quoted(value)},\n" for key, value in overrides.items()
+    )
+    told = "\n".join(textwrap.wrap(f"Said of it: {_line(plan)}.", 96))
     stem = configs.find(name).stem
     text = f'''"""{stem} as `mimesis plan --search` laid it out on {found.name}.
 
     mimesis train --config {target} --out RUN
 
-{_line(plan)}. Made by code {plan["code"]}, {plan["mode"]}.
+{told}
+Made by code {plan["code"]}, {plan["mode"]}.
 """
 
 from ml_collections import ConfigDict
@@ -216,7 +223,7 @@ from mimesis_jax import config
 def get_config() -> ConfigDict:
     """{stem} with what the search found."""
     return config.read(
-        {stem!r},
+        {quoted(stem)},
         {{
 {keys}        }},
     )
