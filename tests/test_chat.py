@@ -30,6 +30,20 @@ texts = st.one_of(st.sampled_from(HARD), st.text(max_size=20))
 # --- tokenizer ---------------------------------------------------------------------------------
 
 
+@given(texts, st.integers(0, 12))
+def test_there_is_a_piece_for_each_id_also_where_a_character_is_cut_off(text, kept):
+    ids = TOKENS.encode(text)[:kept]
+    pieces = TOKENS.pieces(ids)
+    assert len(pieces) == len(ids)
+    assert "".join(pieces) == TOKENS.decode(ids)
+
+
+def test_a_character_that_is_cut_off_is_shown_with_the_last_id():
+    ids = TOKENS.encode("red 🙂")
+    cut = next(n for n in range(1, len(ids)) if "\ufffd" in TOKENS.decode(ids[:n]))
+    assert len(TOKENS.pieces(ids[:cut])) == cut
+
+
 @given(texts)
 @example("\ud800")
 @settings(max_examples=150, deadline=None)

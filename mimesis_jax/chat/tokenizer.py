@@ -95,7 +95,7 @@ class Tokenizer:
             parts.append(part.removeprefix(" ") if first else part)
             first = i < len(SPECIALS)
         if rest := reader.decode(b"", final=True):
-            parts.append(rest)
+            parts[-1] += rest  # a character that is cut off: still a piece for each id
         return parts
 
     @functools.cached_property
