@@ -1,11 +1,14 @@
 """Engines on eight virtual devices beside one on a single device; prints what it found as JSON.
 
+    python many_engines.py MESH ...
+
 Started by test_engine_mesh.py in a process of its own, since the number of devices is fixed when
 jax begins.
 """
 
 import json
 import re
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -173,10 +176,11 @@ def main():
     params = weights()
     one = engine.Engine(SPEC, params, CONFIG, seed=7)
     alone = {temperature: played(one, temperature) for temperature in (0.0, 1.0)}
-    found = {name: compared(name, params, alone) for name in MESHES}
+    names = sys.argv[1:]
+    found = {name: compared(name, params, alone) for name in names}
+    once = {"handed_over": handed_over(params), "refused": refused()} if "slices" in names else {}
     print(json.dumps({
-        "alone": {k: int(v) for k, v in one.counts.items()}, "meshes": found,
-        "handed_over": handed_over(params), "refused": refused(),
+        "alone": {k: int(v) for k, v in one.counts.items()}, "meshes": found, **once,
         "keys": one._state.cache.keys["layer1"].nbytes,
         "state": one._state.cache.now.state["layer0"].nbytes,
     }))  # fmt: skip

@@ -12,25 +12,35 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-MESHES = ["rows", "slices", "heads beyond kv heads"]
+ALWAYS, SLOW = ("slices",), ("rows", "heads beyond kv heads")
 
 
 @functools.cache
-def found():
-    """What tests/many_engines.py printed; one process for all of this file's tests."""
+def found(*names):
+    """What tests/many_engines.py printed of these meshes, all compiled in one process."""
     env = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]),
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, HERE / "many_engines.py"], env=env, capture_output=True, text=True,
-        timeout=600,
+        [sys.executable, HERE / "many_engines.py", *names], env=env, capture_output=True, text=True,
+        timeout=540,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("name", MESHES)
+def of(name):
+    return found(*(ALWAYS if name in ALWAYS else SLOW))
+
+
+SPLIT = {"rows": (8, 1), "slices": (4, 2), "heads beyond kv heads": (2, 4)}  # slots, heads
+each_mesh = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in SPLIT]
+)
+
+
+@each_mesh
 def test_tokens_are_those_of_one_device(name):
     """Greedy and sampled, with shared prompts, rounds, evictions and rebuilds.
 
@@ -38,28 +48,26 @@ def test_tokens_are_those_of_one_device(name):
     and where only rows are split a device's products have fewer rows, which a CPU may block
     otherwise.
     """
-    one = found()["meshes"][name]
+    one = of(name)["meshes"][name]
     assert one["tokens"] and one["logp"] < 2e-5
     assert one["late"] == 0  # after warm(), two temperatures and another load included
     assert one["counts"]["evictions"] > 0 and one["counts"]["reprefilled_tokens"] > 0
 
 
-@pytest.mark.parametrize("name, rows, heads", [
-    ("rows", 8, 1), ("slices", 4, 2), ("heads beyond kv heads", 2, 4),
-])  # fmt: skip
-def test_a_device_has_its_slots_and_its_heads_only(name, rows, heads):
-    one = found()["meshes"][name]
+@each_mesh
+def test_a_device_has_its_slots_and_its_heads_only(name):
+    (rows, heads), whole = SPLIT[name], of(name)
+    one = whole["meshes"][name]
     # two kv heads: over four devices each has one of them, and two have the same one
-    assert one["keys_on_a_device"] * rows * min(heads, 2) == found()["keys"]
-    assert one["state_on_a_device"] * rows * heads == found()["state"]
+    assert one["keys_on_a_device"] * rows * min(heads, 2) == whole["keys"]
+    assert one["state_on_a_device"] * rows * heads == whole["state"]
 
 
-@pytest.mark.parametrize("name, heads", [
-    ("rows", 1), ("slices", 2), ("heads beyond kv heads", 4),
-])  # fmt: skip
-def test_a_step_exchanges_sums_of_a_layer_and_logits_and_nothing_of_the_cache(name, heads):
-    traffic = found()["meshes"][name]["traffic"]
-    slots = 8 // {"rows": 8, "slices": 4, "heads beyond kv heads": 2}[name]
+@each_mesh
+def test_a_step_exchanges_sums_of_a_layer_and_logits_and_nothing_of_the_cache(name):
+    traffic = of(name)["meshes"][name]["traffic"]
+    rows, heads = SPLIT[name]
+    slots = 8 // rows
     if heads == 1:
         assert traffic == {}
         return
@@ -69,22 +77,23 @@ def test_a_step_exchanges_sums_of_a_layer_and_logits_and_nothing_of_the_cache(na
     assert set(traffic) == {"all-reduce", "all-gather"}
 
 
+@pytest.mark.slow
 def test_prompts_are_computed_once_a_device():
-    alone, rows = found()["alone"], found()["meshes"]["rows"]["counts"]
+    alone = found(*SLOW)["alone"]
+    rows, both = (found(*SLOW)["meshes"][name]["counts"] for name in SLOW)
     assert alone["shared_tokens"] > 0 and rows.get("shared_tokens", 0) == 0  # one slot a device
-    both = found()["meshes"]["heads beyond kv heads"]["counts"]  # four slots a device
-    assert 0 < both["shared_tokens"] < 2 * alone["shared_tokens"]
+    assert 0 < both["shared_tokens"] < 2 * alone["shared_tokens"]  # four slots a device
 
 
 def test_weights_are_handed_over_without_the_host():
-    moved = found()["handed_over"]
+    moved = found(*ALWAYS)["handed_over"]
     assert len(moved) == 8
     for name, (equal, laid) in moved.items():
         assert equal and laid, name
 
 
 def test_what_cannot_be_laid_out_is_refused_with_the_mend():
-    refused = found()["refused"]
+    refused = found(*ALWAYS)["refused"]
     assert refused["slots"] == (
         "6 slots cannot be split over the 8 devices of data x fsdp: use --config.engine.slots=8"
     )
