@@ -44,7 +44,6 @@ def apart(tmp_path, monkeypatch):
 # --- arguments --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_arguments_are_the_analytic_sum_to_three_decimals():
     done = subprocess.run(
         [sys.executable, HERE / "plan_arguments.py", *FIVE], capture_output=True, text=True,
