@@ -220,8 +220,10 @@ def test_the_command_is_killed_goes_on_and_learns_what_one_process_learns(tmp_pa
     got, want = log(two), log(one)
     assert [line["step"] for line in got] == [line["step"] for line in want] == [*range(6), 0, 1]
     for a, b in zip(got, want, strict=True):
-        for name in ("nll", "grad_norm", "policy_loss", "csd_loss", "gate_mean", "tokens"):
-            assert a.get(name) == pytest.approx(b.get(name), rel=1e-3, abs=1e-5), (a["step"], name)
+        learned = {"nll", "grad_norm", "policy_loss", "csd_loss", "gate_mean", "tokens"} & set(b)
+        assert len(learned) >= 3
+        for name in learned:
+            assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-5), (a["step"], name)
     timeless = lambda lines: [{k: v for k, v in line.items() if k != "csd"} for line in lines]
     assert timeless(log(two, "episodes")) == timeless(log(one, "episodes"))
     assert [path.name for path in (two / "run" / "process-1").iterdir()] == ["events.jsonl"]
