@@ -162,7 +162,8 @@ def _gathered(found, parameters, mesh, allowed: int, worth: int) -> list[Hint]:
     told = []
     for form, (one, parameter) in largest.items():
         each = times[form] / counts[form]
-        if each <= allowed or moved[form] < worth:
+        # Arrays of equal size can be taken for one another: half a time more is no fault.
+        if each <= allowed + 0.5 * bool(allowed) or moved[form] < worth:
             continue
         saved = round(moved[form] * (each - allowed) / each)
         where = f" in {_loops(one)}" if one.loops and not parameter.stacked else ""
