@@ -37,7 +37,8 @@ class Wanted:
         return HOME / f"{self.config}@{self.topology.replace(':', '_')}.json"
 
 
-V6E = (("mesh.fsdp", "64"), ("shape.rows", "64"))
+# 32 GiB a chip: a prefill of 4,096 tokens at once would hold 17 GiB of attention scores.
+V6E = (("mesh.fsdp", "64"), ("shape.rows", "64"), ("engine.buckets", "64,256,1024"))
 GPUS = (("mesh.fsdp", "8"), ("shape.rows", "8"), ("micro_batches", "4"))
 STAGES = ("simulator_midtrain", "simulator_thoughts", "simulator_grpo")
 SET = (
