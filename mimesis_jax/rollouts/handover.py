@@ -118,7 +118,11 @@ def _moved(spec: specs.Spec, params: decoder.Params, there: Any, mesh: Mesh) -> 
     if len(held.device_set) > 1 and {d.id for d in held.device_set} != set(devices):
         # device_put goes by way of the host from several devices to others, not from one to any.
         params = jax.tree.map(lambda x: x.addressable_data(0), _gathered(held.mesh)(params))
-    return jax.device_put(_engine_s(spec, params), there)
+    made = jax.block_until_ready(_engine_s(spec, params))
+    # One leaf at a time: each is a program that exchanges, and of these two at once may meet in
+    # another order on another process, which then waits for ever.
+    put = lambda leaf, place: jax.block_until_ready(jax.device_put(leaf, place))
+    return jax.tree.map(put, made, there)
 
 
 @functools.lru_cache(maxsize=16)
