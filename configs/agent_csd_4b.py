@@ -6,7 +6,7 @@ reads   model.checkpoint: the folder of Qwen3-4B; start: the run folder of simul
         whose frozen simulator is the user
 writes  the run folder; its result is what an evaluation begins from
 needs   16 chips of v5p (v5p-32), or 64 of v6e (v6e-64) with --config.mesh.fsdp=64
-        --config.shape.rows=64; both models are resident
+        --config.shape.rows=64 --config.engine.buckets=64,256,1024; both models are resident
 
 Nothing of it was measured at this size yet; the same stages run on small checkpoints in
 tests/test_large.py.
