@@ -1,4 +1,4 @@
-"""Settings of all tests: no test is timed, since machines are busy; compiled programs are let go."""
+"""Settings of all tests: none is timed, since machines are busy; compiled programs are let go."""
 
 import gc
 from pathlib import Path
