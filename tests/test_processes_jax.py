@@ -72,6 +72,7 @@ def check_losses(out, count, timeout):
     assert [run.told(i)["lead"] for i in range(count)] == [True] + [False] * (count - 1)
 
 
+@pytest.mark.slow
 def test_two_processes_meet_and_update_as_one_device_does(tmp_path):
     """SFT, GRPO and GRPO + CSD on 2 processes x 2 devices: gradients and updates to 1e-5."""
     check_losses(tmp_path, 2, 500)

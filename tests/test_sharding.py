@@ -156,6 +156,7 @@ def told() -> dict:
     return json.loads(got.stdout)
 
 
+@pytest.mark.slow
 def test_updates_agree_on_every_mesh_and_in_any_micro_batches(told):
     """SFT, GRPO and GRPO + CSD: gradients, moments and parameters, to 1e-5 of each tensor."""
     assert told["losses"] == ["grpo", "grpo_csd", "logp", "sft"] and told["tensors"] > 150
@@ -163,6 +164,7 @@ def test_updates_agree_on_every_mesh_and_in_any_micro_batches(told):
     assert {where: worst for where, worst in told["worst"].items() if worst > 1e-5} == {}
 
 
+@pytest.mark.slow
 def test_nothing_large_is_whole_on_every_device(told):
     """Parameters, gradient accumulators and both moments."""
     assert len(told["replicated"]) == 4
