@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,7 @@ def demo(config: ConfigDict, out: Path, quick: bool = False) -> dict[str, Any]:
         processes_folder.opened(out, config, seed=settings.seed) as run,
         compiles.Compiles() as compiled,
     ):
-        if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-            compiles.compile_cache(Path(out).parent / ".compiled")
+        compiles.keep_programs(Path(out).parent / ".compiled")
         story = _Story(run, settings, compiled, quick)
         summary = story.tell()
         run.write("summary.json", summary)

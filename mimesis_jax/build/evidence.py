@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,8 +52,7 @@ def evidence(
         raise disk.explain(error, out) from error
     told = {"seeds": seeds, "start": None if start is None else str(start)}
     disk.write(out / "experiments" / f"{asked.name}.json", asked.record() | told)
-    if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-        compiles.compile_cache(out / ".compiled")
+    compiles.keep_programs(out / ".compiled")
     with compiles.Compiles() as compiled:
         plans = [_Seed(asked, out, seed, path, compiled).jobs() for seed, path in models.items()]
         every = [job for jobs in plans for job in jobs]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from mimesis_jax.build import devices, large_data, measures, stages, world
 from mimesis_jax.chat import render
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
+from mimesis_jax.data import pipeline
 from mimesis_jax.envs import desk, practice
 from mimesis_jax.forest import pack
 from mimesis_jax.models import decoder
@@ -237,8 +237,7 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
         processes_folder.opened(out, config, seed=chosen.seed) as run,
         compiles.Compiles() as compiled,
     ):
-        if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-            compiles.compile_cache(Path(out).parent / ".compiled")
+        compiles.keep_programs(Path(out).parent / ".compiled")
         room = _Room(chosen, run, compiled, own)
         found = body(room)
         summary = {
@@ -272,7 +271,7 @@ def _learned(chosen: Settings, own: Voice, other: Voice | None) -> Callable[[_Ro
         start = _start(chosen, own, room)
         loss = functools.partial(large_data.nll, found, own, chosen.shape)
         before = room.run.measured(f"{kind}_before", lambda: {"nll": loss(start)})
-        source = stages.source(kind, [found.tree(item) for item in found.train[kind]])
+        source = pipeline.Source(kind, found.train[kind], found.tree)
         params = held.supervised(chosen.stage, start, [source], config, micro=micro)
         after = room.run.measured(f"{kind}_after", lambda: {"nll": loss(params)})
         return {

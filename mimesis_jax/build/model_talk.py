@@ -58,8 +58,7 @@ def chat(
     words get the same replies. Raises ValueErrors that say what is wrong with the model or a word.
     """
     read, write = read or sys.stdin, write or sys.stdout
-    if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-        compiles.compile_cache(_programs())
+    compiles.keep_programs(_programs())
     print(f"(one moment, {model} is read)", file=write, flush=True)
     opened = speaker.load(model, dtype=settings.dtype, family=settings.family)
     talk = Talk(opened, settings, read, write)

@@ -154,12 +154,8 @@ def _gone_on(start: Path, split: Split) -> Beginning:
             " use the same data, seed, held_out and validation as that run"
         )
     frozen = checkpoint.load_frozen(start / stage)
-    spec = specs.Spec(**{k: _tuple(v) for k, v in frozen.meta["spec"].items()})
+    spec = specs.from_json(frozen.meta["spec"])
     return Beginning(spec, tokenizer.load(start / "tokenizer.json"), frozen.params)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 # --- what is told -----------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def read(where: Path) -> Again:
     batch = batches.load(where / "batch.npz")
     facts = dict(batch.facts)
     try:
-        spec = specs.Spec(**{k: _tuple(v) for k, v in _scaled(facts["spec"]).items()})
+        spec = specs.from_json(facts["spec"])
         chosen = configs.freeze(optimizer.Config, facts["optimizer"], "optimizer")
         loss = shape = None
         if batch.trees:
@@ -79,15 +79,6 @@ def read(where: Path) -> Again:
     return Again(facts, spec, held.state, packed.forests, packed.origin, called, loss)
 
 
-def _scaled(fields: dict[str, Any]) -> dict[str, Any]:
-    scaling = fields.get("rope_scaling")
-    return {**fields, "rope_scaling": specs.Llama3Scaling(**scaling)} if scaling else dict(fields)
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _called(trees: Sequence[types.Tree], names: Sequence[str]) -> Iterator[str]:
     """The episode and turn of each scored token, in the order of pack.Packed.origin."""
     for number, tree in enumerate(trees):
@@ -110,7 +101,7 @@ def gradients(again: Again) -> list[Any]:
             for forest in forests
         ]
     totals = reinforce.totals(forests)
-    knobs = {name: np.float32(value) for name, value in dataclasses.asdict(again.loss).items()}
+    knobs = reinforce.knobs(again.loss)
     return [
         reinforce.accumulate(again.spec, params, optimizer.zeros(params), forest, knobs, totals)[0]
         for forest in forests

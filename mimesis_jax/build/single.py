@@ -7,7 +7,6 @@ configuration does not name (sizes, world, seats) is as that run had it.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,7 @@ def train(config: ConfigDict, out: Path) -> dict[str, Any]:
         processes_folder.opened(out, whole, seed=settings.seed) as run,
         compiles.Compiles() as compiled,
     ):
-        if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-            compiles.compile_cache(Path(out).parent / ".compiled")
+        compiles.keep_programs(Path(out).parent / ".compiled")
         if processes.is_lead():
             start.renderer.tokenizer.save(run.path / "tokenizer.json")
         cast = parts.Cast(settings, start.world(settings))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -74,8 +73,7 @@ def chat(
     other: types.Chair = "user" if chair == "agent" else "agent"
     start = begun.Begun(run)
     name, frozen = _opposite(start, other)
-    if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
-        compiles.compile_cache(start.path.parent / ".compiled")
+    compiles.keep_programs(start.path.parent / ".compiled")
     person = Person(chair, read, write)
     seat = parts.Cast(start.settings, start.world()).seat(name, other, frozen.params)
     print(f"{SAY[chair]}\n\nopposite sits {name} of {run}", file=write)

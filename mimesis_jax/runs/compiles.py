@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
@@ -94,3 +95,9 @@ def compile_cache(path: str | Path | None) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def keep_programs(path: str | Path) -> None:
+    """`compile_cache(path)`, unless JAX_ENABLE_COMPILATION_CACHE=false in the environment."""
+    if os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "true").lower() != "false":
+        compile_cache(path)

@@ -91,9 +91,9 @@ def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Conf
     ids = np.ones(2, np.int32)
     tree = (types.segment(ids, scored=[False, True]),)
     forest = pack.pack([tree], shape, shared=True).forests[0]
-    knobs, whole = _knobs(Loss()), totals([forest])
+    whole = totals([forest])
     placed, grads = compute.place(forest), optimizer.zeros(state.params, spec, compute)
-    given = (spec, state.params, grads, placed, knobs, whole, compute)
+    given = (spec, state.params, grads, placed, knobs(Loss()), whole, compute)
     memory.check(lambda: accumulate.lower(*given), (shape.rows, shape.length), memory.room())
     grads, *_ = accumulate(*given)
     apply = functools.partial(
@@ -111,7 +111,8 @@ def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Conf
     return dataclasses.replace(state, skipped=back[0], streak=back[1])
 
 
-def _knobs(loss: Loss) -> dict[str, np.float32]:
+def knobs(loss: Loss) -> dict[str, np.float32]:
+    """The loss as `accumulate` takes it: traced scalars by name."""
     return {name: np.float32(value) for name, value in dataclasses.asdict(loss).items()}
 
 
@@ -130,14 +131,13 @@ def update(spec, state: optimizer.State, trees: Sequence[types.Tree], shape: pac
         return state, {"trained_trees": 0}
     called = [f"tree {i}" if names is None else names[i] for i in live]
     forests = pack.pack([trees[i] for i in live], shape, names=called, shared=True).forests
-    whole = totals(forests)
-    knobs = _knobs(loss)
+    whole, traced = totals(forests), knobs(loss)
     grads = optimizer.zeros(state.params, spec, compute)
     sums: list[dict] = []
     drifts = []
     for forest in forests:
         grads, part, drift = accumulate(
-            spec, state.params, grads, compute.place(forest), knobs, whole, compute
+            spec, state.params, grads, compute.place(forest), traced, whole, compute
         )
         sums.append(part)
         drifts.append(drift)
