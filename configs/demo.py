@@ -59,6 +59,7 @@ def get_config():
             "start_q": 0.95,  # which is right that often at each turn,
             "start_having": 0.45,  # and has each of the desk's skills in that share of dialogues
             "user": 2000,  # of the third that the simulator is trained on
+            "twisted": 1500,  # more of these, of cases with something to correct alone
             "practice": 4000,  # behaviour, control and recall rows of that third
             "model_user": 1200,  # of each model user of the evaluation
             "perfect": 2000,  # of the scripted agent without mistakes (arm sft_perfect)
@@ -109,8 +110,8 @@ def get_config():
     config.quick = ConfigDict(
         {
             "world": {
-                "base": 300, "start": 150, "user": 120, "practice": 250, "model_user": 100,
-                "perfect": 100, "drills": 200, "held_out": 30,
+                "base": 300, "start": 150, "user": 120, "twisted": 60, "practice": 250,
+                "model_user": 100, "perfect": 100, "drills": 200, "held_out": 30,
             },
             "drill": short, "base": short, "user_midtrain": short, "user_thoughts": short,
             "model_user": short, "agent_start": short, "sft_perfect": short,

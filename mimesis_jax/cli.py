@@ -60,6 +60,10 @@ def parser() -> argparse.ArgumentParser:
     evidence.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
     evidence.add_argument("--seeds", type=int, default=5, metavar="N", help="0 to N - 1 (5)")
     evidence.add_argument(
+        "--only", type=_whole_numbers, default=(), metavar="I,J",
+        help="work on these seeds; another process may take the others",
+    )  # fmt: skip
+    evidence.add_argument(
         "--out", type=Path, default=Path("runs/evidence"), help="folder (%(default)s)"
     )
     evidence.add_argument("--start", type=Path, metavar="RUN",
@@ -124,6 +128,15 @@ def parser() -> argparse.ArgumentParser:
         one = which.add_parser(name, help=what, add_help=False, allow_abbrev=False)
         one.add_argument("--json", type=Path, metavar="F", help="file for the figures")
     return top
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no list of whole numbers: write 0,2,4"
+        ) from None
 
 
 def _verb(verbs, name: str, what: str, *, keys: bool = False) -> argparse.ArgumentParser:
@@ -251,7 +264,7 @@ def _begin(args: argparse.Namespace, settings: Any, out: Path) -> None:
             if (out / name).exists():
                 print(out / name)
     elif args.verb == "evidence":
-        found = verbs.evidence(settings, out, seeds=args.seeds, start=args.start)
+        found = verbs.evidence(settings, out, seeds=args.seeds, start=args.start, only=args.only)
         print(json.dumps(found, indent=2))
         print(out / "evidence.html")
     else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,13 @@ from mimesis_jax.runs import checkpoint, compiles, disk, progress
 
 
 def evidence(
-    config: ConfigDict, out: Path, *, seeds: int = 5, start: Path | None = None
-) -> dict[str, Any]:
+    config: ConfigDict, out: Path, *, seeds: int = 5, start: Path | None = None,
+    only: Sequence[int] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Runs or resumes an experiment over seeds 0..seeds - 1, and gives evidence.json's content.
 
+    only: work on these of the seeds; other processes may work on the others in the same `out` at
+    the same time (the models are so small that one process does not fill two cores).
     start: take the models from there instead of preparing them: the OUT of other evidence (seed by
     seed), or one run of the demo for all seeds, which then differ in goals and sampling only (the
     page says so). Raises ConfigError and RunError before anything is trained.
@@ -45,6 +48,10 @@ def evidence(
     asked, out = evidence_plan.read(config), Path(out)
     if not 1 <= seeds <= evidence_run.SEEDS:
         raise configs.ConfigError(f"--seeds {seeds}: use 1 to {evidence_run.SEEDS}")
+    if strange := sorted(set(only) - set(range(seeds))):
+        raise configs.ConfigError(
+            f"--only {strange[0]}: not one of the seeds 0 to {seeds - 1}; raise --seeds"
+        )
     models = _models(out, start, seeds)
     try:
         (out / "experiments").mkdir(parents=True, exist_ok=True)
@@ -54,7 +61,11 @@ def evidence(
     disk.write(out / "experiments" / f"{asked.name}.json", asked.record() | told)
     compiles.keep_programs(out / ".compiled")
     with compiles.Compiles() as compiled:
-        plans = [_Seed(asked, out, seed, path, compiled).jobs() for seed, path in models.items()]
+        plans = [
+            _Seed(asked, out, seed, path, compiled).jobs()
+            for seed, path in models.items()
+            if not only or seed in only
+        ]
         every = [job for jobs in plans for job in jobs]
         done = sum(job.weight for job in every if job.done())
         total, what = round(sum(job.weight for job in every)), f"{asked.name}, about seconds"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from mimesis_jax.users import population
 BASE, START, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
 AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_000
 OFTEN_DENIED = 0.5  # share of denied cases where they are made common in the base
+TWISTED = 50_000  # of the simulator's cases, where those with a twist alone begin
 # Share of them among the cases that agents are trained on. With as few as the users of the
 # evaluation bring, looking the rule up pays too seldom to be found before it is forgotten.
 AGENT_DENIED = 0.3
@@ -37,10 +39,13 @@ class Config:
     `naive` is played by the agent that the start imitates: it is right with probability `start_q`
     at each turn and has each of the desk's skills in a share `start_having` of its dialogues.
     start: dialogues of that agent. user, practice: of the simulator's third, plain and with
-    behaviours, controls and recall. model_user: for each model user of the evaluation. perfect: of
-    the agent without mistakes. drills: of each chair. held_out: for the measures. value_weight:
-    loss weight of slot values beside other tokens. notes: share of the start agent's turns with a
-    coach's note. reworded: share of user turns whose filler words vary in the agent's rows.
+    behaviours, controls and recall. twisted: more of the plain ones, of cases alone in which the
+    user says something wrong first or changes its mind, with the agent without mistakes, who
+    confirms: a model of this size hears too few corrections otherwise. model_user: for each model
+    user of the evaluation. perfect: of the agent without mistakes. drills: of each chair. held_out:
+    for the measures. value_weight: loss weight of slot values beside other tokens. notes: share of
+    the start agent's turns with a coach's note. reworded: share of user turns whose filler words
+    vary in the agent's rows.
     """
 
     base: int = 8000
@@ -51,6 +56,7 @@ class Config:
     start_q: float = scripted.START_Q
     start_having: float = scripted.START_HAVING
     user: int = 2000
+    twisted: int = 1500
     practice: int = 1500
     model_user: int = 1200
     perfect: int = 2000
@@ -122,7 +128,16 @@ class World:
 
     @functools.cached_property
     def user(self) -> list[types.Episode]:
-        return self._met(population.SIMULATOR, USER, self.config.user, self.seed)
+        plain = self._met(population.SIMULATOR, USER, self.config.user, self.seed)
+        return [*plain, *self._twisted(population.SIMULATOR, USER + TWISTED, self.config.twisted)]
+
+    def _twisted(self, people: population.Population, first: int, count: int):
+        cases = (people.goal(seed) for seed in itertools.count(first))
+        chosen = itertools.islice((c for c in cases if c.wrong or c.change), count)
+        return corpus.episodes(
+            desk.DeskGym, list(chosen), agent=scripted.ScriptedAgent(1.0, seed=self.seed),
+            user=people.user(seed=self.seed), stream=first,
+        )  # fmt: skip
 
     @functools.cached_property
     def practised(self) -> list[types.Episode]:
