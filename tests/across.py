@@ -90,7 +90,7 @@ def run(compute: decoder.Compute, rows: int) -> dict[str, dict[str, np.ndarray]]
             forests = pack.pack(some, shape).forests
             after, _ = supervised.update(SPEC, state, forests, ADAM.lr, ADAM, compute)
         else:
-            state = reinforce.warm(SPEC, state, shape, ADAM, compute)  # the same state
+            reinforce.warm(SPEC, state, shape, ADAM, compute)
             assert int(state.skipped) == int(state.step) == 0
             after, _ = reinforce.update(
                 SPEC, state, some, shape, LOSSES[name], ADAM.lr, ADAM, compute=compute

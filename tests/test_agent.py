@@ -100,6 +100,20 @@ def test_agent_steps_learn_report_and_never_recompile():
     assert coach.read == sum(advantage.usable(e.rewards) for _, eps, _ in kept for e in eps) > 16
 
 
+def test_warming_leaves_nothing_for_the_first_rollout_to_compile():
+    """Engine, scoring forward and update, in a first step with CSD."""
+    have = parts(small_desk.PEOPLE.goals, Told())
+    state = fresh()
+    have.chair.engine.load(state.params, version=0)
+    jax.clear_caches()
+    with compiling.Compiles() as compiles:
+        agent.warm(state, have, CONFIG)
+        assert compiles.count >= 5
+        compiles.mark()
+        agent.step(state, 0, have, CONFIG)
+    assert set(compiles.names) <= {"jit(_periods)"}, "that of the handed over weights"
+
+
 def test_groups_without_variance_take_csd_and_missing_rewards_take_nothing():
     class Flat(small_desk.Calls):
         def step(self, text):

@@ -44,7 +44,6 @@ class Steps:
         made = self.made
         made.engines["agent"].load(made.state.params, version=0)
         agent.warm(made.state, made.parts, made.train)
-        made.engines["user"].warm()
 
     def run(self, kind: str, *, watch: bool = False, count: bool = False) -> Seen:
         """One step. watch: phases of a rollout are waited for one by one. count: also what it had

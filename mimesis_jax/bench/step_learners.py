@@ -90,8 +90,7 @@ class OurLearner:
 
     def _scored(self) -> None:
         """Scores the smallest tree there is, for the program's sake."""
-        two = types.segment(np.ones(2, np.int32), scored=[False, True])
-        scoring.score(SPEC, self.state.params, [(two,)], self.apart)
+        scoring.score(SPEC, self.state.params, [tree.smallest()], self.apart)
 
     def step(self, prompts: Sequence[Sequence[int]]) -> None:
         """Generate, score, credit, update."""

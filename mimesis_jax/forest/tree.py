@@ -11,9 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mimesis_jax.types import Tree
+from mimesis_jax.types import Tree, segment
 
 COLUMNS = ("weight", "old_logp", "advantage", "gate", "coached")
+
+
+def smallest() -> Tree:
+    """A tree of one token that is learned after one that is not."""
+    return (segment(np.ones(2, np.int32), scored=[False, True]),)
 
 
 def scored_count(trees: Sequence[Tree]) -> int:

@@ -134,6 +134,11 @@ class Engine:
         return list(reply.ids) if reply else []
 
     @property
+    def layout(self) -> Layout | None:
+        """How its programs are laid over devices; None on one."""
+        return self._layout
+
+    @property
     def open_requests(self) -> int:
         return len(self._waiting) + len(self._running)
 

@@ -21,8 +21,7 @@ from mimesis_jax.forest import pack
 from mimesis_jax.losses import advantage
 from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import measures, seat, shared
-from mimesis_jax.runs import compiles
-from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce
+from mimesis_jax.trainers import coaching, credit, guard, optimizer, reinforce, warmup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +152,7 @@ def train(
     guard.Spoilt where updates keep going wrong.
     """
     parts.chair.engine.load(state.params, version=first)
-    state = warm(state, parts, config)
+    warm(state, parts, config)
     for i in range(first, config.steps):
         state, metrics, episodes, trees = step(state, i, parts, config)
         report(i, metrics)
@@ -163,19 +162,13 @@ def train(
     return state
 
 
-def warm(state: optimizer.State, parts: Parts, config: Config) -> optimizer.State:
-    """Compiles what every step runs; on one device the engine's programs beside the update's.
-
-    Returns the state, see reinforce.warm, whose errors it raises.
-    """
-    update = lambda: reinforce.warm(
-        parts.spec, state, parts.shape, config.optimizer, parts.compute
+def warm(state: optimizer.State, parts: Parts, config: Config) -> None:
+    """Compiles what every step runs, both chairs, scoring and update; see warmup.warm."""
+    scores = parts.coach is not None and config.loss.alpha > 0
+    warmup.warm(
+        state, parts.spec, warmup.engines(parts.chair, parts.user), parts.shape, config.optimizer,
+        parts.compute, scored=coaching.rows(parts.shape, parts.compute) if scores else None,
     )  # fmt: skip
-    if parts.compute.layout is None:
-        compiles.together(parts.chair.engine.warm, update)
-        return state
-    parts.chair.engine.warm()
-    return update()
 
 
 def outcomes(episodes: Sequence[types.Episode]) -> dict[str, float]:

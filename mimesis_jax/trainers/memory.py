@@ -1,8 +1,9 @@
-"""Whether an update fits its devices, asked of the compiler before the first rollout."""
+"""Whether a step's programs fit their devices, known before the first rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -10,6 +11,11 @@ import jax
 from mimesis_jax.runs import disk
 
 GIB = 2**30
+MESH = "use a mesh of more devices (mimesis plan says beforehand)"
+ROWS = (
+    "use fewer --config.shape.rows, a shorter --config.shape.length, --config.model.remat=full, or "
+    "a mesh of more devices (mimesis plan says beforehand)"
+)
 
 
 def room() -> tuple[int, int] | None:
@@ -21,25 +27,36 @@ def room() -> tuple[int, int] | None:
     return int(stats.get("bytes_in_use", 0)), int(stats["bytes_limit"])
 
 
-def check(lower: Callable[[], Any], tokens: tuple[int, int], there: tuple[int, int] | None) -> None:
-    """Raises RunError where a program needs more than a device has beside what lies there already.
+def compiled(lowered: Any, what: str, mend: str, there: tuple[int, int] | None) -> None:
+    """Compiles a lowered program, which its next call then finds; see `told` for the words.
 
-    lower: gives the lowered program; it is compiled only where there is something to hold it to
-    (the compilation cache hands it to the first update). tokens: rows of a micro-batch, and their
-    length. there: see `room`.
+    there: see `room`. Raises RunError where the program needs more than a device has beside what
+    lies there already, its arguments included.
     """
-    if there is None:
+    with told(what, mend):
+        memory = lowered.compile().memory_analysis()
+    if there is None or memory is None:
         return
     held, limit = there
-    memory = lower().compile().memory_analysis()
-    if memory is None:
-        return
-    # Its arguments lie there already.
     more = memory.temp_size_in_bytes + memory.output_size_in_bytes - memory.alias_size_in_bytes
     if held + more > limit:
         raise disk.RunError(
-            f"an update of {tokens[0]} rows of {tokens[1]} tokens needs {more / GIB:.2f} GiB "
-            f"of a device beside the {held / GIB:.2f} GiB in use, it has {limit / GIB:.2f} GiB: "
-            "use fewer --config.shape.rows, a shorter --config.shape.length, "
-            "--config.model.remat=full, or a mesh of more devices (mimesis plan says beforehand)"
+            f"{what} needs {more / GIB:.2f} GiB of a device beside the {held / GIB:.2f} GiB in "
+            f"use, it has {limit / GIB:.2f} GiB: {mend}"
         )
+
+
+@contextlib.contextmanager
+def told(what: str, mend: str) -> Iterator[None]:
+    """Around a first call: a device that runs out of memory in it is a RunError that says so.
+
+    what: is computed, with its sizes. mend: how it gets smaller.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        device = room()
+        has = "" if device is None else f", it has {device[1] / GIB:.2f} GiB"
+        raise disk.RunError(f"{what} does not fit a device{has}: {mend}") from error

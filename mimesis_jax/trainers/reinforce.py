@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from mimesis_jax import types
-from mimesis_jax.forest import pack
+from mimesis_jax.forest import pack, tree
 from mimesis_jax.losses import csd, policy
 from mimesis_jax.models import decoder, heads
-from mimesis_jax.runs import batches
+from mimesis_jax.runs import batches, compiles
 from mimesis_jax.trainers import memory, optimizer
 
 
@@ -80,35 +80,27 @@ def accumulate(spec, params, grads, forest: types.Forest, knobs: dict, totals: d
 
 
 def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Config,
-         compute: decoder.Compute = decoder.ALONE) -> optimizer.State:  # fmt: skip
+         compute: decoder.Compute = decoder.ALONE) -> None:  # fmt: skip
     """Compiles the update, so that a first batch without anything to learn delays nothing.
 
-    Returns the state, the same numbers. On one device the update is made on a copy. Over several
-    the state itself is donated to an update that is left out, its gradient being not finite: a copy
-    would take a large model's memory twice. Raises RunError, before anything is computed, where the
-    update does not fit the devices.
+    Nothing is computed but an empty gradient. Raises RunError where the update does not fit the
+    devices.
     """
-    ids = np.ones(2, np.int32)
-    tree = (types.segment(ids, scored=[False, True]),)
-    forest = pack.pack([tree], shape, shared=True).forests[0]
-    whole = totals([forest])
-    placed, grads = compute.place(forest), optimizer.zeros(state.params, spec, compute)
-    given = (spec, state.params, grads, placed, knobs(Loss()), whole, compute)
-    memory.check(lambda: accumulate.lower(*given), (shape.rows, shape.length), memory.room())
-    grads, *_ = accumulate(*given)
-    apply = functools.partial(
-        optimizer.apply, config=config, spec=spec, compute=compute,
-        explode=np.float32(config.explode),
-    )  # fmt: skip
-    if compute.layout is None:
-        copy = jax.jit(functools.partial(jax.tree.map, jnp.copy))(state)  # one program, not many
-        apply(copy, grads, np.float32(0))
-        return state
-    spoilt = jax.tree.map(lambda g: g * np.float32(np.nan), grads)
-    was = jax.device_get((state.skipped, state.streak))
-    state, _ = apply(state, spoilt, np.float32(0))
-    back = [jax.device_put(number, state.step.sharding) for number in was]
-    return dataclasses.replace(state, skipped=back[0], streak=back[1])
+    forest = pack.pack([tree.smallest()], shape, shared=True).forests[0]
+    whole, grads = totals([forest]), optimizer.zeros(state.params, spec, compute)
+    # As `update` calls them: other words for the same arguments would be another program.
+    gradient = accumulate.lower(
+        spec, state.params, grads, compute.place(forest), knobs(Loss()), whole, compute
+    )
+    moved = optimizer.apply.lower(
+        state, grads, np.float32(0), config, spec, compute, explode=np.float32(config.explode)
+    )
+    there = memory.room()
+    what = f"an update of {shape.rows} rows of {shape.length} tokens"
+    compiles.together(
+        lambda: memory.compiled(gradient, what, memory.ROWS, there),
+        lambda: memory.compiled(moved, "the optimizer's step", memory.MESH, there),
+    )
 
 
 def knobs(loss: Loss) -> dict[str, np.float32]:

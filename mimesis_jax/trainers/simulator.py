@@ -20,7 +20,7 @@ from mimesis_jax.forest import pack
 from mimesis_jax.losses import reward
 from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import measures, seat, shared
-from mimesis_jax.trainers import credit, guard, optimizer, reinforce
+from mimesis_jax.trainers import credit, guard, optimizer, reinforce, warmup
 
 
 class Judge(Protocol):
@@ -126,8 +126,10 @@ def train(
 ) -> optimizer.State:
     """Runs steps first..config.steps - 1. halt, and what is raised: see trainers.agent.train."""
     parts.chair.engine.load(state.params, version=first)
-    parts.chair.engine.warm()
-    state = reinforce.warm(parts.spec, state, parts.shape, config.optimizer, parts.compute)
+    warmup.warm(
+        state, parts.spec, warmup.engines(parts.chair, parts.agent), parts.shape, config.optimizer,
+        parts.compute,
+    )  # fmt: skip
     for i in range(first, config.steps):
         state, metrics, episodes = step(state, i, parts, config)
         report(i, metrics)

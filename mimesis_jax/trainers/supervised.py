@@ -78,13 +78,11 @@ def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
 def _check(spec, state: optimizer.State, forest: types.Forest, compute) -> None:
     """Raises RunError where the update does not fit the devices."""
 
-    def lower():
-        grads = optimizer.zeros(state.params, spec, compute)
-        batch = compute.place(forest)
-        return accumulate.lower(spec, state.params, grads, batch, np.float32(1), compute)
-
+    grads, batch = optimizer.zeros(state.params, spec, compute), compute.place(forest)
+    lowered = accumulate.lower(spec, state.params, grads, batch, np.float32(1), compute)
     rows, length = forest.tokens.shape
-    memory.check(lower, (rows, length), memory.room())
+    what = f"an update of {rows} rows of {length} tokens"
+    memory.compiled(lowered, what, memory.ROWS, memory.room())
 
 
 def train(
