@@ -37,6 +37,8 @@ def get_config() -> ConfigDict:
             "checkpoints": {"keep": 2, "every": 0, "folder": ""},
             "model": {"vocab": 2048, "width": 192, "mlp": 576, "periods": 2, "chunk": 16},
             "rows": {"rows": 2, "length": 768, "context": 384, "turn": 160},
+            # One device. More: --config.mesh.fsdp=2, the rows are split over them.
+            "mesh": {"preset": "fsdp", "data": 1, "fsdp": 1, "tensor": 1},
             "base": {
                 "steps": 420,
                 "save_every": 60,

@@ -34,6 +34,8 @@ def get_config() -> ConfigDict:
                 "max_bad_share": 0.01,
             },
             "rows": {"rows": 2, "length": 768, "context": 384, "turn": 160},
+            # One device. More: --config.mesh.fsdp=2, the rows are split over them.
+            "mesh": {"preset": "fsdp", "data": 1, "fsdp": 1, "tensor": 1},
             "checkpoints": {"keep": 2, "every": 0, "folder": ""},
             "user_thoughts": {
                 "steps": 60,

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import people_run
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ml_collections import ConfigDict
+from people_run import WORDS
 
 from mimesis_jax import config
 from mimesis_jax.build import people, people_data
@@ -22,9 +24,6 @@ from mimesis_jax.types import Turn
 SAMPLES = Path(__file__).parents[2] / "shared" / "data"
 SAMPLE = SAMPLES / "thoughttrace" / "sample.jsonl"
 needs_samples = pytest.mark.skipif(not SAMPLES.is_dir(), reason="the real samples are not here")
-WORDS = (
-    "tea milk water please thanks more sugar cold warm cup pot leaf green black now later".split()
-)
 
 
 @functools.cache
@@ -46,22 +45,10 @@ def hasty():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
-def made(number, rng):
-    """A row of ThoughtTrace's form whose every conversation has a word of its own."""
-    say = lambda n: " ".join(rng.choice(WORDS, n)) + f" own{number}own"
-    messages = []
-    for turn in range(3):
-        reasons = [{"content": say(3), "label": "task_motivation"}]
-        messages.append({"type": "user", "id": 2 * turn, "content": say(4), "reasons": reasons})
-        messages.append({"type": "assistant", "id": 2 * turn + 1, "content": say(60)})
-    return {"id": f"c{number}", "messages": messages, "task_summary": say(4)}
-
-
 @pytest.fixture
 def source(tmp_path):
-    rng = np.random.default_rng(0)
     path = tmp_path / "talk.jsonl"
-    path.write_text("".join(json.dumps(made(n, rng)) + "\n" for n in range(6)))
+    people_run.write(path)
     return path
 
 

@@ -6,6 +6,7 @@ Whole processes with JAX between them are in test_processes_jax.py.
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
@@ -386,6 +387,29 @@ def test_a_failure_of_process_0_is_told_too(run):
     assert wait(lambda: 1 in began.verdicts)
     assert "process 0 (host" in began.verdicts[1] and "disk full" in began.verdicts[1]
     assert 0 not in began.verdicts
+
+
+def test_processes_that_read_other_files_are_all_told_so(monkeypatch):
+    """Each of them ends by its own word, with the status of a refusal, and not as a victim."""
+    monkeypatch.setattr(processes.Group, "_ended", lambda self, text: None)  # it ends a process
+    port, said = wire.free_port(), {}
+
+    def work(i):
+        group = processes.Group(place(i, 2, port), SAME, QUICK)
+        group.alike({"tokenizer": "a"}, "words", "Give the same")
+        try:
+            group.alike({"tokenizer": "a", "talk": f"file {i}"}, "files", "Give the same files")
+        except processes.ProcessError as error:
+            said[i] = (group.ended(error) is error, error.status, str(error))
+        group._end.close()
+
+    for one in [wire.thread(work, i) for i in range(2)]:
+        one.join(30)
+    assert said[0] == said[1] and said[0][:2] == (True, processes.REFUSED)
+    assert re.fullmatch(
+        r"the processes are not alike: talk is .file 0. on process 0 \(host .*\) and .file 1. on "
+        r"process 1 \(host .*\)\. Give the same files", said[0][2],
+    )  # fmt: skip
 
 
 def test_an_ordinary_end_is_nobodys_death(run):

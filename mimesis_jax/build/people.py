@@ -9,6 +9,9 @@ user_thoughts   the private thought, then the words (MIMESIS stage 1.2)
 
 Each stage keeps the parameters with the lowest loss on the validation conversations; the held-out
 ones are measured and decide nothing.
+
+Over several processes each reads and renders everything, its devices take their rows of the same
+batches, and process 0 alone writes what is shared.
 """
 
 from __future__ import annotations
@@ -20,11 +23,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import people_data, people_stage
+from mimesis_jax import pretrained
+from mimesis_jax.build import devices, people_data, people_stage
 from mimesis_jax.build.people_data import Data, Rows, Split
 from mimesis_jax.chat import render, tokenizer
 from mimesis_jax.evaluation import trigram
@@ -32,6 +35,7 @@ from mimesis_jax.forest import pack, tree
 from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.runs import checkpoint, disk, folder, processes, processes_folder
+from mimesis_jax.sharding import mesh
 from mimesis_jax.trainers import supervised
 
 STAGES = ("base", "user_midtrain", "user_thoughts")
@@ -55,6 +59,7 @@ class Config:
 
     stages: which of STAGES are run, in that order. start: folder of an earlier run of this kind,
     whose last stage's parameters, tokenizer and sizes are gone on with ("" to start from nothing).
+    mesh: devices that the rows and the parameters are split over.
     """
 
     kind: str = "people"
@@ -64,6 +69,7 @@ class Config:
     data: Data = Data()
     model: Model = Model()
     rows: Rows = Rows()
+    mesh: mesh.Config = mesh.Config(fsdp=1)
     checkpoints: checkpoint.Config = checkpoint.Config()
     base: supervised.Config = supervised.Config()
     user_midtrain: supervised.Config = supervised.Config()
@@ -78,11 +84,17 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Beginning:
-    """What training begins with: sizes, tokenizer, parameters."""
+    """What training begins with: sizes, tokenizer, and the frozen parameters of an earlier run
+    (None: fresh ones)."""
 
     spec: specs.Spec
     tok: tokenizer.Tokenizer
-    params: Any
+    frozen: Path | None = None
+
+    def params(self, there: devices.Devices, seed: int) -> Any:
+        if self.frozen is None:
+            return there.fresh(self.spec, seed)
+        return checkpoint.load_frozen(self.frozen, there.template(self.spec)).params
 
 
 def train(config: Any, out: str | Path) -> dict[str, Any]:
@@ -92,15 +104,11 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
     conversation is in which part), checkpoints/STAGE, the frozen parameters of each stage under
     its name, and summary.json. nll_*: nats per token of the held-out people's public utterances,
     the same tokens for all. A run that was stopped goes on from its last checkpoint.
-    Raises, before anything is written: ConfigError, FileNotFoundError, rows.TooManyMalformed, and
-    ValueError for sources with too few conversations or with turns that no row holds, or a `start`
-    that was trained on our held-out ones.
+    Raises, before anything is written: ConfigError, FileNotFoundError, rows.TooManyMalformed,
+    ProcessError where another process has read other conversations, and ValueError for sources with
+    too few conversations or with turns that no row holds, or a `start` that was trained on our
+    held-out ones.
     """
-    if processes.count() > 1:
-        raise configs.ConfigError(
-            f"config.kind='people' trains on one device, there are {processes.count()} processes: "
-            "start it on one worker, with --processes 1"
-        )
     settings = configs.freeze(Config, config)
     since = time.monotonic()
     split = people_data.read(settings.data, settings.seed)
@@ -109,17 +117,20 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
         settings.rows.rows, settings.rows.length, begin.spec.chunk, settings.rows.length, slots=1
     )
     renderer = render.Renderer(begin.tok)
+    there = _devices(settings, begin.spec, shape)
     sets = people_data.prepare(split, renderer, settings.rows, begin.spec.chunk)
     read_seconds = time.monotonic() - since
     hashes = {"tokenizer": begin.tok.hash, "conversations": split.hash}
+    processes.alike(hashes, "what was read", "Give every worker the same files")
+    params = begin.params(there, settings.seed)
     with processes_folder.opened(out, config, seed=settings.seed, hashes=hashes) as run:
         if processes.is_lead():
             begin.tok.save(run.path / "tokenizer.json")
         run.write("conversations.json", split.names())
         run.event("data", read_seconds)
         print(_told(split, sets, begin), flush=True)
-        learner = people_stage.Learner(run, begin.spec, shape, settings.seed, sets)
-        params, done = begin.params, {}
+        learner = people_stage.Learner(run, begin.spec, shape, settings.seed, sets, there)
+        done = {}
         for stage in settings.stages:
             params, done[stage] = learner.stage(stage, params, getattr(settings, stage))
         summary = _summary(run, split, sets, begin, done)
@@ -136,7 +147,15 @@ def _begin(settings: Config, split: Split) -> Beginning:
         tok.vocab, tok.vocab_real, periods=sizes.periods, chunk=sizes.chunk, width=sizes.width,
         mlp=sizes.mlp,
     )  # fmt: skip
-    return Beginning(spec, tok, decoder.init(spec, jax.random.key(settings.seed)))
+    return Beginning(spec, tok)
+
+
+def _devices(settings: Config, spec: specs.Spec, shape: pack.Shape) -> devices.Devices:
+    try:
+        return devices.of(settings.mesh, spec, shape)
+    except configs.ConfigError as error:  # here the rows are a section of their own
+        text = str(error).replace("config.shape.rows", "config.rows.rows")
+        raise configs.ConfigError(text) from error
 
 
 def _gone_on(start: Path, split: Split) -> Beginning:
@@ -153,9 +172,8 @@ def _gone_on(start: Path, split: Split) -> Beginning:
             f"{len(both)} held-out conversations were trained on in {start} (the first: {both[0]}):"
             " use the same data, seed, held_out and validation as that run"
         )
-    frozen = checkpoint.load_frozen(start / stage)
-    spec = specs.from_json(frozen.meta["spec"])
-    return Beginning(spec, tokenizer.load(start / "tokenizer.json"), frozen.params)
+    tok = tokenizer.load(start / "tokenizer.json")
+    return Beginning(pretrained.spec_of(start / stage), tok, start / stage)
 
 
 # --- what is told -----------------------------------------------------------------------------

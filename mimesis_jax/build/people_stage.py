@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
-from mimesis_jax.build import ending, spoilt
+from mimesis_jax.build import devices, ending, spoilt
 from mimesis_jax.build.people_data import Item, Sets
 from mimesis_jax.data import pipeline
 from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import decoder
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import scoring
-from mimesis_jax.runs import checkpoint, folder, profiles, progress, signals
+from mimesis_jax.runs import checkpoint, folder, processes, profiles, progress, signals
 from mimesis_jax.trainers import optimizer, supervised
 from mimesis_jax.types import Forest
 
@@ -39,13 +41,16 @@ class Best:
 
 @dataclasses.dataclass(frozen=True)
 class Learner:
-    """What the stages share. run: the open run folder. shape: of every batch."""
+    """What the stages share; all processes of a run call its methods in the same order.
+
+    run: the open run folder. shape: of every batch. devices: of scoring and updates."""
 
     run: folder.Run
     spec: specs.Spec
     shape: pack.Shape
     seed: int
     sets: Sets
+    devices: devices.Devices = devices.ALONE
 
     def stage(self, name: str, params, config: supervised.Config) -> tuple[Any, dict[str, Any]]:
         """Trains a stage from `params`, or goes on with it, or takes it when it is finished.
@@ -72,7 +77,8 @@ class Learner:
         return best.params, done
 
     def _steps(self, name: str, params, config: supervised.Config) -> tuple[Best, int]:
-        state = optimizer.init(params, config.optimizer)
+        compute = self.devices.compute
+        state = optimizer.init(params, config.optimizer, self.spec, compute)
         best = Best(params)
         source = pipeline.Source(name, self.sets.train[name], self.sets.tree)
         batches = pipeline.Batches([source], self.shape, seed=self.seed)
@@ -113,7 +119,7 @@ class Learner:
                 if not found:
                     self._validate(name, 0, state.params, best)
                 state = supervised.train(
-                    self.spec, state, _single(batches), config,
+                    self.spec, state, _single(batches), config, compute=compute,
                     first=found.step if found else 0, report=report, save=save,
                     halt=lambda: ending.asked(name),
                 )  # fmt: skip
@@ -126,9 +132,12 @@ class Learner:
         with self.run.timed("evaluate", phase=name):
             loss = self.nll(params, self.sets.validation[name])
             held_out = self.measure(name, params)
+        # Hosts of different make may add up to another last bit; what is best is one for all.
+        loss = processes.agree(loss, f"{name}: validated after {step}")[0]
         if loss < best.nll:
             # The trainer donates its state to the next update, so the best is a copy.
-            best.params, best.nll, best.step = jax.tree.map(np.array, params), loss, step
+            best.params = _copied(params, self.spec, self.devices.compute)
+            best.nll, best.step = loss, step
         told = {f"nll_held_out_{context}": value for context, value in held_out.items()}
         self.run.metrics(f"{name}_validation", step, {"nll_validation": loss, **told})
 
@@ -141,8 +150,15 @@ class Learner:
         """Nats per learned token of some items."""
         trees = self.sets.trees(items)
         weight = tree.column(trees, "weight")
-        logp = scoring.score(self.spec, params, trees, self.shape)
+        logp = scoring.score(
+            self.spec, params, trees, self.shape, compute=self.devices.compute
+        )  # fmt: skip
         return float(-(logp * weight).sum() / weight.sum())
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "compute"))
+def _copied(params: decoder.Params, spec: specs.Spec, compute: decoder.Compute) -> decoder.Params:
+    return optimizer.placed(jax.tree.map(jnp.copy, params), params, spec, compute)
 
 
 def _single(batches: Iterator[Forest]) -> Iterator[list[Forest]]:

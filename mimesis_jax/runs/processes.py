@@ -27,7 +27,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mimesis_jax.runs import processes_told as told
@@ -37,8 +37,8 @@ from mimesis_jax.runs.processes_place import Place, find
 from mimesis_jax.runs.processes_spoke import Spoke
 from mimesis_jax.runs.processes_told import LOST, REFUSED, ProcessError, Settings, facts
 
-__all__ = ["LOST", "REFUSED", "Group", "Place", "ProcessError", "Settings", "agree", "barrier",
-           "broken", "count", "exchange", "facts", "find", "index", "is_lead", "joined",
+__all__ = ["LOST", "REFUSED", "Group", "Place", "ProcessError", "Settings", "agree", "alike",
+           "barrier", "broken", "count", "exchange", "facts", "find", "index", "is_lead", "joined",
            "quit_if_broken", "start"]  # fmt: skip
 
 SMALL = 1 << 22  # most bytes that the desk of process 0 sends out in one exchange
@@ -98,14 +98,21 @@ class Group:
             heartbeat_timeout_seconds=int(max(100, 4 * self.settings.silent)),
         )  # fmt: skip
         mine = {"devices": jax.local_device_count(), "kind": jax.local_devices()[0].device_kind}
-        found = [value for value, _ in self.gather("devices", mine)]
-        if lines := told.skew(self.members, found):
-            raise ProcessError(
-                f"the processes are not alike: {'; '.join(lines[:5])}. Every process needs as many "
-                "devices of the same kind",
-                REFUSED,
-            )
+        self.alike(mine, "devices", "Every process needs as many devices of the same kind")
         self.devices = True
+
+    def alike(self, mine: Mapping[str, Any], name: str, mend: str) -> None:
+        """Compares what every process brought to the meeting `name`, json values by name.
+
+        Raises ProcessError, on all of them alike, that names what differs between which two.
+        """
+        found = [value for value, _ in self.gather(name, mine)]
+        if lines := told.skew(self.members, found):
+            self.failed = True  # from here on nobody's end interrupts what is said here
+            self.gather(f"{name}: not alike")  # everybody has found it
+            raise ProcessError(
+                f"the processes are not alike: {'; '.join(lines[:5])}. {mend}", REFUSED
+            )
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -158,7 +165,8 @@ class Group:
             why = self.fail(error)
         except _Over:  # the news came while we were asking
             why = self.over
-        if why is None or isinstance(error, ASKED):
+        found = isinstance(error, ProcessError) and error.status == REFUSED  # by all alike
+        if why is None or found or isinstance(error, ASKED):
             return error
         return ProcessError(self.words(why), LOST)
 
@@ -274,6 +282,15 @@ def agree(value: Any, name: str, timeout: float | None = None) -> list[Any]:
     if _group is None:
         return [json.loads(json.dumps(value))]
     return [one for one, _ in _group.gather(name, value, timeout=timeout)]
+
+
+def alike(mine: Mapping[str, Any], name: str, mend: str) -> None:
+    """Holds that every process has the same json values, for example hashes of what it has read.
+
+    Raises ProcessError, on all of them, that names what differs and ends with `mend`.
+    """
+    if _group is not None:
+        _group.alike(mine, name, mend)
 
 
 def exchange(data: bytes, name: str, timeout: float | None = None) -> list[bytes]:
