@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mimesis_jax import types
-from mimesis_jax.runs import checkpoint, compiles, disk, folder, lock, progress, versions
+from mimesis_jax.runs import checkpoint, compiles, disk, folder, progress, versions
 
 CONFIG = {"seed": 3, "agent": {"lr": 0.1, "steps": 4}, "mesh": {"fsdp": 1}}
 
@@ -78,28 +78,6 @@ def test_a_folder_in_use_names_its_holder(tmp_path):
         )
         assert f"in use by process {os.getpid()}" in got.stdout, got.stderr
     folder.Run(tmp_path, CONFIG).close()
-
-
-def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    path = tmp_path / "lock"
-    path.write_text(json.dumps({"pid": dead.pid, "host": lock._host()}))
-    lock.Lock(path).release()
-    path.write_text("half a li")  # its holder was killed while writing
-    lock.Lock(path).release()
-
-
-def test_a_living_process_and_another_host_keep_their_lock(tmp_path):
-    path = tmp_path / "lock"
-    path.write_text(json.dumps({"pid": os.getppid(), "host": lock._host()}))
-    with pytest.raises(disk.RunError, match=f"process {os.getppid()}"):
-        lock.Lock(path)
-    path.write_text(json.dumps({"pid": os.getppid(), "host": lock._host(), "born": 1}))
-    lock.Lock(path).release()  # the pid was given to another process
-    path.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))
-    with pytest.raises(disk.RunError, match="on elsewhere.*remove"):
-        lock.Lock(path)
 
 
 def test_a_changed_configuration_is_refused_and_nothing_written(tmp_path):

@@ -2,7 +2,9 @@
 
 The kernel's record lock is what counts: it goes with its process, however that ends, and is not
 handed down to forked children. The file's text says who holds it, and speaks for hosts and file
-systems whose record locks this one cannot see.
+systems whose record locks this one cannot see; the time of its last change is the holder's last
+sign of life. Whether a process of another host is dead nobody can know from here, so its lock is
+never taken over but by a person, who removes the file.
 """
 
 from __future__ import annotations
@@ -11,26 +13,34 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from mimesis_jax.runs import disk
 
+BEAT = 15.0  # seconds between two signs of life
+TIME = "%Y-%m-%d %H:%M:%S%z"
 _held: set[tuple[int, int]] = set()  # (device, inode): a process never conflicts with its own locks
 
 
 class Lock:
-    """Holds `path` from construction to `release()`.
+    """Holds `path` from construction to `release()`, and gives a sign of life every BEAT seconds.
 
     Raises RunError naming the holder's pid, host and start when another process (or this one) has
-    it. What a dead process on this host left behind is taken over.
+    it, and for one of another host its last sign of life and how to take over by hand. What a dead
+    process on this host left behind is taken over.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self._fd = self._take()
+        self._over = threading.Event()
+        self._beating = threading.Thread(target=self._beat, args=(self._fd,), daemon=True)
+        self._beating.start()
 
     def _take(self) -> int:
         while True:
@@ -49,13 +59,14 @@ class Lock:
                 locked = False
             holder = _holder(fd)
             if not locked or _alive(holder):
+                beaten = os.fstat(fd).st_mtime
                 os.close(fd)
-                raise disk.RunError(self._refusal(holder))
+                raise disk.RunError(self._refusal(holder, beaten))
             if self._there() != inode:  # its holder removed it between our open and our lock
                 os.close(fd)
                 continue
             me = {"pid": os.getpid(), "host": _host(), "born": _process(os.getpid())[1]}
-            text = json.dumps(me | {"since": time.strftime("%Y-%m-%d %H:%M:%S")})
+            text = json.dumps(me | {"since": time.strftime(TIME), "beat": BEAT})
             os.ftruncate(fd, 0)
             os.pwrite(fd, text.encode(), 0)
             _held.add(inode)
@@ -67,22 +78,41 @@ class Lock:
             return (stat.st_dev, stat.st_ino)
         return None
 
-    def _refusal(self, holder: dict[str, Any]) -> str:
+    def _beat(self, fd: int) -> None:
+        while not self._over.wait(BEAT):
+            with contextlib.suppress(OSError):  # a file system away for a while; removed by hand
+                os.utime(fd)
+
+    def _refusal(self, holder: dict[str, Any], beaten: float | None = None) -> str:
+        """beaten: when the file was last changed, by the clock of its file system."""
         where = holder.get("host", "an unknown host")
-        mend = "wait for it, stop it, or choose another folder"
-        if where != _host():
-            mend = f"if it is no longer running there, remove {self.path}"
         since = f" since {holder['since']}" if "since" in holder else ""
-        who = f"process {holder.get('pid', 'unknown')} on {where}"
-        return f"the run folder {self.path.parent} is in use by {who}{since}: {mend}"
+        said = f"process {holder.get('pid', 'unknown')} on {where}{since}"
+        said = f"the run folder {self.path.parent} is in use by {said}"
+        if where == _host() or beaten is None:
+            return f"{said}: wait for it, stop it, or choose another folder"
+        ago = max(0, round(time.time() - beaten))
+        beat = holder.get("beat")
+        often = f", one comes every {beat:g} s" if isinstance(beat, float) else ""
+        return (
+            f"{said}; its last sign of life is of {time.strftime(TIME, time.localtime(beaten))}, "
+            f"{ago} s ago{often}. Whether it still runs cannot be seen from here: if {where} is "
+            "gone, or the process no longer runs there, take the folder over by `rm "
+            f"{shlex.quote(str(self.path))}` and give the same command again; while it runs, both "
+            "would write here"
+        )
 
     def release(self) -> None:
         """Gives the folder free; a second call does nothing."""
         if self._fd < 0:
             return
-        _held.discard(_inode(self._fd))
+        self._over.set()
+        self._beating.join(BEAT)
+        inode = _inode(self._fd)
+        _held.discard(inode)
         with contextlib.suppress(OSError):
-            self.path.unlink()
+            if self._there() == inode:  # else somebody has taken it over by hand: it is theirs
+                self.path.unlink()
         os.close(self._fd)
         self._fd = -1
 
@@ -102,11 +132,11 @@ def _holder(fd: int) -> dict[str, Any]:
 
 def _alive(holder: dict[str, Any]) -> bool:
     """Whether the named process may still run: on another host nobody can tell, so yes."""
+    if holder.get("host", _host()) != _host():  # where our own number may be somebody else's
+        return True
     pid = holder.get("pid")
     if not isinstance(pid, int) or pid == os.getpid():
         return False
-    if holder.get("host", _host()) != _host():
-        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
