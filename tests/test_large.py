@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from test_people import made as conversation
+from people_run import made as conversation
 from test_published import BYTES, folder
 
 from mimesis_jax import config, pretrained
