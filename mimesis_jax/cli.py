@@ -336,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     started alike. MIMESIS_TRACE=1 in the environment shows every traceback.
     """
     if argv is None:  # a process of its own
-        heap.keep()
+        heap.begin()
     words = list(sys.argv[1:] if argv is None else argv)
     args, rest = parser().parse_known_args(words)
     status = _status(args, words, rest)

@@ -51,4 +51,52 @@ def test_freed_memory_is_not_cleared_again():
 
 def test_other_systems_are_left_alone(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("started anew"))
     assert heap.keep() is False
+    heap.begin()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """What `begin` does: ("exec", words, tunables) or ("keep",)."""
+    seen = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv(heap.SWITCH, raising=False)
+    monkeypatch.delenv(heap.TUNABLES, raising=False)
+    monkeypatch.setattr(heap, "keep", lambda: seen.append(("keep",)))
+    monkeypatch.setattr(
+        os, "execve", lambda _, words, env: seen.append(("exec", words, env[heap.TUNABLES]))
+    )
+    return seen
+
+
+def test_huge_pages_are_asked_for_once(monkeypatch, begun):
+    monkeypatch.setattr(heap, "_huge", lambda: True)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "mimesis_jax.cli", "demo"])
+    heap.begin()
+    words = [sys.executable, "-m", "mimesis_jax.cli", "demo"]
+    assert begun == [("exec", words, "glibc.malloc.hugetlb=1")]
+    monkeypatch.setenv(heap.TUNABLES, "glibc.malloc.hugetlb=1")
+    heap.begin()
+    assert len(begun) == 1, "not twice"
+    monkeypatch.setenv(heap.TUNABLES, "glibc.malloc.check=0")
+    heap.begin()
+    assert begun[1][2] == "glibc.malloc.check=0:glibc.malloc.hugetlb=1"
+    monkeypatch.setenv(heap.SWITCH, "system")
+    heap.begin()
+    assert len(begun) == 2
+
+
+def test_without_huge_pages_the_heap_is_kept(monkeypatch, begun, tmp_path):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(heap, "PAGES", tmp_path / "enabled")
+    heap.begin()
+    (tmp_path / "enabled").write_text("always madvise [never]")
+    heap.begin()
+    assert begun == [("keep",)] * 2
+    (tmp_path / "enabled").write_text("always [madvise] never")
+    heap.begin()
+    assert begun[2][0] == "exec"
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.31"))
+    heap.begin()
+    assert begun[3] == ("keep",)

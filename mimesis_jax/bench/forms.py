@@ -17,7 +17,8 @@ import numpy as np
 
 from mimesis_jax import types
 from mimesis_jax.bench import expansion
-from mimesis_jax.forest import blocks, pack, tree
+from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import flops
 from mimesis_jax.models import spec as specs
 from mimesis_jax.rollouts import scoring
 from mimesis_jax.trainers import optimizer, reinforce
@@ -46,7 +47,9 @@ class Setting:
         """One row of any number of learned tokens that holds the longest item: whole chunks, and
         whole blocks where the attention has blocks."""
         length = -(-int(longest * self.stretch) // self.chunk) * self.chunk
-        block = self.block or (blocks.SIZE if length > pack.Shape.dense else 1)
+        listed = self.block or pack.Shape.block
+        # Rounding up to whole blocks may make of a short row one that needs them.
+        block = listed if self.block or -(-length // listed) * listed > pack.Shape.dense else 1
         length = -(-length // block) * block
         shape = pack.Shape(1, length, self.chunk, length, slots)
         return shape if self.block is None else dataclasses.replace(shape, dense=1, block=block)
@@ -79,6 +82,13 @@ class Batch:
     def places(self) -> int:
         """Tokens computed, padding included."""
         return sum(f.valid.size for f in self.forests)
+
+    @property
+    def work(self) -> int:
+        """FLOPs of forward and backward over all places and learned places, padding included."""
+        learned = sum(f.source.size for f in self.forests)
+        pairs = sum(flops.pairs(np.asarray(f.valid), np.asarray(f.last)) for f in self.forests)
+        return flops.train(self.spec, tokens=self.places, pairs=pairs, learned=learned)
 
     @property
     def shape(self) -> tuple[int, ...]:
