@@ -10,12 +10,13 @@ from typing import Any
 
 import jax
 
+from mimesis_jax import types
 from mimesis_jax.build import measures, parts, sources, stages, world
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk
-from mimesis_jax.evaluation import cross
+from mimesis_jax.evaluation import cross, dealt
 from mimesis_jax.report import page
 from mimesis_jax.runs import (
     checkpoint,
@@ -31,6 +32,8 @@ from mimesis_jax.users import behaviours, population
 
 LEAST_COPYING = 0.95  # stage check before any reinforcement, see desk-world notes
 WHOLE = "whole"  # the phase that is done when the run has ended
+HEARD = ("base", "user_midtrain", "user_thoughts")  # stages whose likelihoods are told
+CEILING = "ceiling"  # the scripted agent without mistakes; it needs no parameters
 ARMS = ("start", "grpo", "csd", "grpo_assistant_user", "sft_perfect")
 STAGE_OF = {
     "start": "agent_start", "grpo": "agent_grpo", "csd": "agent_csd",
@@ -116,7 +119,9 @@ class _Story:
         base = train("base", drilled, lazily.base(), settings["base"])
         mid = train("user_midtrain", base, lazily.user("none"), settings["user_midtrain"])
         thoughtful = train("user_thoughts", mid, lazily.thoughts(), settings["user_thoughts"])
-        self.rules = measures.rule_judge(made, self.cast.spec, mid, self.settings.shape)
+        self.rules = measures.rule_judge(
+            made, self.cast.spec, dealt.here(mid), self.settings.shape
+        )  # fmt: skip
         rows = self.settings.evaluation.behaviour_rows
         self.before = self.run.measured(
             "behaviours_before",
@@ -146,7 +151,7 @@ class _Story:
         train, settings = self.stages.supervised, self.settings.supervised
         start = train("agent_start", self.base, lazily.start(), settings["agent_start"])
         self.copying = self.run.measured("copying", lambda: {"copying": measures.copying(
-            self.world, self.cast, start, self.settings.shape)})["copying"]  # fmt: skip
+            self.world, self.cast, dealt.here(start), self.settings.shape)})["copying"]  # fmt: skip
         if self.copying < LEAST_COPYING and not self.quick:
             raise disk.RunError(
                 f"the start agent copies a heard value with probability {self.copying:.3f}, "
@@ -174,28 +179,33 @@ class _Story:
     # --- measuring ------------------------------------------------------------------------------
 
     def _evaluate(self) -> dict[str, Any]:
+        """Dealt out over the processes of the run: none of it but `here` waits for another one."""
         chosen, cast = self.settings.evaluation, self.cast
-        models = {n: cast.seat(n, "user", p) for n, p in self.model_users.items()}
+        params = {arm: dealt.here(self.params[arm]) for arm in ARMS}
+        models = {n: cast.seat(n, "user", dealt.here(p)) for n, p in self.model_users.items()}
+        user = cast.seat("simulator", "user", dealt.here(self.frozen))
+        heard = {stage: dealt.here(self.stages.load(stage)[0]) for stage in HEARD}
         rooms = measures.opponents(models, chosen.goals)
-        results: dict[str, cross.Result] = {}
-        for arm in ARMS:
-            seat = cast.seat("agent", "agent", self.params[arm], temperature=chosen.temperature)
-            results[arm] = cross.against(
-                seat, rooms, desk.DeskGym, stream=measures.STREAM_EVALUATION
-            )
-        results["ceiling"] = cross.against(
-            scripted.ScriptedAgent(1.0), rooms, desk.DeskGym, stream=measures.STREAM_EVALUATION
-        )
+
+        def agent(arm: str) -> types.Respond:
+            if arm == CEILING:
+                return scripted.ScriptedAgent(1.0)
+            return cast.seat("agent", "agent", params[arm], temperature=chosen.temperature)
+
+        arms = (*ARMS, CEILING)
+        stream = measures.STREAM_EVALUATION
+        play = lambda arm: cross.against(agent(arm), rooms, desk.DeskGym, stream=stream)
+        results = dealt.results(arms, play, rooms)
         for arm, result in results.items():
-            for user, episodes in result.episodes.items():
-                self.run.episode("evaluation", 0, episodes[0], user=user, agent=arm)
-        start = cast.seat(
-            "agent", "agent", self.params["start"], temperature=chosen.temperature
-        )  # fmt: skip
-        user = cast.seat("simulator", "user", self.frozen)
-        gap = measures.difficulty(start, user, 4 * chosen.goals)
-        after, episodes = measures.behaving(user, self.rules, chosen.behaviour_rows)
-        manners = measures.manners(episodes, self.world.held_out())
+            for name, episodes in result.episodes.items():
+                self.run.episode("evaluation", 0, episodes[0], user=name, agent=arm)
+        works = {
+            "difficulty_gap": lambda: measures.difficulty(agent("start"), user, 4 * chosen.goals),
+            "behaviours": lambda: self._behaviours(user),
+            "nll": lambda: self._likelihoods(heard),
+            "probes": lambda: self._probes(params["start"], agent("start"), user),
+        }
+        found = dealt.values(works, after=len(arms))
         differences = {
             f"{a}_minus_{b}": _interval(cross.paired(results[a], results[b]))
             for a, b in (("grpo", "start"), ("csd", "grpo"), ("grpo", "grpo_assistant_user"))
@@ -203,18 +213,20 @@ class _Story:
         return {
             "agent": {arm: dict(result.measure()) for arm, result in results.items()},
             "paired": differences,
-            "difficulty_gap": gap,
-            "after": after,
-            "manners": manners,
-            "nll": self._likelihoods(),
-            "probes": self._probes(start, user),
+            **found.pop("behaviours"),
+            **found,
             "hash_end": checkpoint.content_hash(self.frozen),
         }
 
-    def _likelihoods(self) -> dict[str, float]:
+    def _behaviours(self, user: types.Respond) -> dict[str, Any]:
+        rows = self.settings.evaluation.behaviour_rows
+        after, episodes = measures.behaving(user, self.rules, rows)
+        return {"after": after, "manners": measures.manners(episodes, self.world.held_out())}
+
+    def _likelihoods(self, params: dict[str, Any]) -> dict[str, float]:
         shape = self.settings.shape
         heard = lambda stage, thinking: measures.heard(
-            self.world, self.cast.spec, self.stages.load(stage)[0], shape, thinking
+            self.world, self.cast.spec, params[stage], shape, thinking
         )
         return {
             "nll_before": heard("base", "none"),
@@ -223,7 +235,7 @@ class _Story:
             "nll_trigram": measures.baseline(self.world),
         }
 
-    def _probes(self, start, user) -> dict[str, float]:
+    def _probes(self, params, start, user) -> dict[str, float]:
         """CSD's controls on fresh episodes of the start agent with the frozen simulator."""
         people = population.SIMULATOR
         goals = people.goals(range(world.EVALUATION + 30_000, world.EVALUATION + 30_024))
@@ -238,7 +250,6 @@ class _Story:
             renderer=self.world.renderer, shape=self.settings.shape, beta=loss.beta,
             temperature=self.settings.evaluation.temperature,
         )  # fmt: skip
-        params = self.params["start"]
         _, gates = coaching.coached(self.cast.spec, params, trees, notes, **common)
         return gates | coaching.probes(self.cast.spec, params, trees, notes, **common)
 

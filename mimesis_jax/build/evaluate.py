@@ -19,7 +19,7 @@ from mimesis_jax.rollouts import seat
 from mimesis_jax.runs import checkpoint, disk, progress
 from mimesis_jax.users import behaviours, population
 
-CEILING = "ceiling"  # the scripted agent without mistakes; it needs no parameters
+CEILING = demo.CEILING
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,11 +66,15 @@ def against(
         for number, goal in enumerate(opponents[name].goals)
     ]
     users = router.Router({n: opponents[n].user for n in names}, lambda key: names[key.copy])
-    played = play.play(todo, agent=agent, user=users, at_once=at_once)
-    size = counts[names[0]]
-    episodes = {name: played[i * size : (i + 1) * size] for i, name in enumerate(names)}
-    success = np.array([[_success(e) for e in episodes[name]] for name in names])
-    return Result(names, success, episodes)
+    return result(names, play.play(todo, agent=agent, user=users, at_once=at_once))
+
+
+def result(users: tuple[str, ...], played: Sequence[types.Episode]) -> Result:
+    """Of episodes by user, then by goal: as many of each user."""
+    size = len(played) // len(users)
+    episodes = {name: list(played[i * size : (i + 1) * size]) for i, name in enumerate(users)}
+    success = np.array([[_success(e) for e in episodes[name]] for name in users])
+    return Result(users, success, episodes)
 
 
 def _success(episode: types.Episode) -> float:

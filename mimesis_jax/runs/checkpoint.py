@@ -275,14 +275,14 @@ def content_hash(params: Tree) -> str:
     named = {jax.tree_util.keystr(p, simple=True, separator="/"): leaf for p, leaf in flat}
     digest = hashlib.sha256()
     for name in sorted(named):
-        array = np.ascontiguousarray(_whole(named[name]))
+        array = np.ascontiguousarray(whole(named[name]))
         digest.update(f"{name} {array.dtype} {np.shape(named[name])}\n".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
 
 
-def _whole(leaf: Any) -> np.ndarray:
-    """All of an array on this host, also where other processes hold parts of it."""
+def whole(leaf: Any) -> np.ndarray:
+    """All of an array on this host; a collective where other processes hold parts of it."""
     if isinstance(leaf, jax.Array) and not (leaf.is_fully_addressable or leaf.is_fully_replicated):
         return np.asarray(multihost_utils.process_allgather(leaf, tiled=True))
     return np.asarray(leaf)
