@@ -48,6 +48,8 @@ def test_forms_are_laid_without_waste():
     assert small.shape == (3, 4, 24, 7)
     long = [(segment(np.ones(2100), scored=np.arange(2100) > 2090),)]
     assert forms.lay("forest", long, setting, SPEC).shape[2] == 2304  # whole blocks of 256
+    assert dataclasses.replace(setting, block=64).rows(6404, 2).length == 6464  # of 64
+    assert setting.rows(1000, 2).length == 1000 and setting.rows(1020, 2).length == 1024
     lists = dataclasses.replace(setting, block=32)
     for name in forms.FORMS:
         (listed,) = forms.lay(name, trees, lists, SPEC).forests

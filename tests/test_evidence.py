@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from mimesis_jax import config, types
+from mimesis_jax import cli, config, types
 from mimesis_jax.build import (
+    evidence,
     evidence_arms,
     evidence_coach,
     evidence_plan,
@@ -273,6 +274,28 @@ def test_experiments_share_the_arm_that_they_have_in_common():
     assert folder("training_user", "simulator") == folder("csd", "alpha_00")
     assert folder("csd", "alpha_00") == folder("difficulty", "simulator")
     assert asked["csd"].record()["ceilings"]["leaking_coach"].startswith("scripted_leaking_2")
+
+
+def test_processes_share_the_seeds_of_an_experiment(tmp_path, monkeypatch):
+    made = config.read("experiments/behaviours")
+    worked = []
+    jobs = lambda self: [
+        evidence.Job("a", 1.0, lambda: False, lambda: worked.append(self.seed))
+    ]  # fmt: skip
+    monkeypatch.setattr(evidence._Seed, "jobs", jobs)
+    with pytest.raises(config.ConfigError, match="--only 5: not one of the seeds 0 to 4"):
+        evidence.evidence(made, tmp_path / "none", seeds=5, only=(1, 5))
+    assert not (tmp_path / "none").exists()
+    for only in ((1, 3), ()):
+        evidence.evidence(made, tmp_path, seeds=5, only=only)
+    assert worked == [1, 3, 0, 1, 2, 3, 4]
+    assert disk.read(tmp_path / "experiments" / "behaviours.json")["seeds"] == 5
+
+
+def test_seeds_that_are_no_numbers_are_named(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["evidence", "--config", "experiments/csd", "--only", "0,x"])
+    assert "'0,x' is no list of whole numbers: write 0,2,4" in capsys.readouterr().err
 
 
 def test_an_experiment_that_names_no_arm_of_its_is_refused():

@@ -51,8 +51,9 @@ class Setting:
         # Rounding up to whole blocks may make of a short row one that needs them.
         block = listed if self.block or -(-length // listed) * listed > pack.Shape.dense else 1
         length = -(-length // block) * block
-        shape = pack.Shape(1, length, self.chunk, length, slots)
-        return shape if self.block is None else dataclasses.replace(shape, dense=1, block=block)
+        if self.block is None:
+            return pack.Shape(1, length, self.chunk, length, slots)
+        return pack.Shape(1, length, self.chunk, length, slots, dense=1, block=self.block)
 
 
 @dataclasses.dataclass

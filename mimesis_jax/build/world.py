@@ -56,7 +56,7 @@ class Config:
     start_q: float = scripted.START_Q
     start_having: float = scripted.START_HAVING
     user: int = 2000
-    twisted: int = 1500
+    twisted: int = 0
     practice: int = 1500
     model_user: int = 1200
     perfect: int = 2000

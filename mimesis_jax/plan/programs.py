@@ -110,8 +110,8 @@ def forest(rows: shape.Shape, layout: Layout) -> types.Forest:
     if rows.long:
         if rows.kernel == "splash":
             raise ValueError("shape.kernel 'splash' is not planned yet: set kernel to 'loop'")
-        pairs = blocks.pair_count(t, blocks.SIZE)
-        lists = types.Blocks(own((pairs,)), own((pairs,)), own(()), None, size=blocks.SIZE)
+        pairs = blocks.pair_count(t, rows.block)
+        lists = types.Blocks(own((pairs,)), own((pairs,)), own(()), None, size=rows.block)
     token, chunk, learned = own((t,)), own((n,)), own((m,))
     number = own((m,), jnp.float32)
     return types.Forest(
