@@ -181,6 +181,11 @@ class Bench:
             out[f"token_ratio_{name}"] = chosen[name].places / forest.places
             out[f"work_ratio_{name}"] = chosen[name].work / forest.work
             out[f"cpu_{name}"] = cpu[name] / cpu["forest"]
+            # Told at once: a run that is stopped has said what it found.
+            _say(
+                f"  {name} over forest: time {out[name]:.2f}, cores {out[f'cpu_{name}']:.2f}, work "
+                f"{out[f'work_ratio_{name}']:.2f}, tokens {out[f'token_ratio_{name}']:.2f}"
+            )
         return out | {
             "real_token_ratio": chosen["packed"].tokens / forest.tokens,
             "real": rate["forest"] / max(rate["padded"], rate["packed"]),
