@@ -6,8 +6,9 @@ reads   one agent with reference users, the simulator and the assistant, the sam
         and the arm trained on the simulator (claim 1's, trained here where it is not there yet)
 wanted  gap of the simulator (reference minus it) within 0.05, the assistant's larger
 time    about half a minute a seed on two cores where the arm is there
-came    one seed so far: gap of the simulator +0.08 [0.00, 0.17] by the start and +0.14 [0.07, 0.21]
-        by the arm trained on it, of the assistant -0.53 and -0.17; the simulator is too hard
+came    one seed, before the simulator's data had enough corrections (world.twisted): its gap +0.08
+        [0.00, 0.17] by the start and +0.14 [0.07, 0.21] by the arm trained on it, of the assistant
+        -0.53 and -0.17; since then -0.02 and +0.01 in a trial, see docs/log.md
 """
 
 from pathlib import Path

@@ -6,9 +6,9 @@ arms    simulator, reference (its "humans"), assistant as user at 100, 80 and 60
         people, sft_perfect (as many learnable tokens of perfect dialogues), the start, the ceiling
 claim   simulator minus assistant_100, over nine users whom nobody trained with
 time    about 12 minutes a seed on two cores, 7 of them the preparation
-came    one seed so far (the models of a demo run as --start): start 0.29, simulator 0.67, reference
-        0.73, assistant 0.42 (1.00 with its own user), at 80 % 0.69, at 60 % 0.75, SFT on perfect
-        0.70, ceiling 0.95; simulator minus assistant +0.25 [0.21, 0.29] by the goals
+came    two seeds so far: start 0.33, simulator 0.68, reference 0.76, assistant 0.33 (1.00 with its
+        own user), at 80 % 0.67, at 60 % 0.74, SFT on perfect 0.72, ceiling 0.94; simulator minus
+        assistant +0.35 [0.28, 0.42]
 """
 
 from pathlib import Path
