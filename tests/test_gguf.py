@@ -156,6 +156,16 @@ def test_a_changed_header_is_read_or_refused(tmp_path_factory, at, byte):
         assert str(error)
 
 
+def test_a_huge_number_of_layers_is_not_believed(tmp_path):
+    raw = bytearray(made())
+    at = raw.index(b"llama.block_count") + len(b"llama.block_count") + 4
+    assert struct.unpack_from("<I", raw, at)[0] < 9
+    struct.pack_into("<I", raw, at, 1 << 30)
+    path = written(tmp_path, bytes(raw))
+    with pytest.raises(gguf_container.Broken, match="1073741824 layers, the file has .* tensors"):
+        gguf.load(path)
+
+
 def test_huge_lengths_are_not_believed(tmp_path):
     huge = struct.pack("<Q", 1 << 62)
     for kind in (4, 8, 9):  # of numbers, of strings, of arrays

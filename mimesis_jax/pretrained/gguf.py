@@ -233,6 +233,12 @@ def account(container: containers.Container, spec: specs.Spec) -> None:
 
     Raises Broken listing the tensors that are missing and unknown, or naming one of a wrong shape.
     """
+    # Before a name is made for each: a damaged number may say many millions.
+    if spec.periods > len(container.tensors):
+        raise containers.Broken(
+            f"{container.path}: llama.block_count says {spec.periods} layers, the file has "
+            f"{len(container.tensors)} tensors in all: it is damaged, fetch it again"
+        )
     where = _places(spec)
     missing = sorted(set(where) - set(container.tensors))
     strange = sorted(set(container.tensors) - set(where))
