@@ -56,18 +56,7 @@ def parser() -> argparse.ArgumentParser:
             _profile(verb)
             _processes(verb)
 
-    evidence = _verb(verbs, "evidence", "an experiment over several seeds", keys=True)
-    evidence.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
-    evidence.add_argument("--seeds", type=int, default=5, metavar="N", help="0 to N - 1 (5)")
-    evidence.add_argument(
-        "--only", type=_whole_numbers, default=(), metavar="I,J",
-        help="work on these seeds; another process may take the others",
-    )  # fmt: skip
-    evidence.add_argument(
-        "--out", type=Path, default=Path("runs/evidence"), help="folder (%(default)s)"
-    )
-    evidence.add_argument("--start", type=Path, metavar="RUN",
-                          help="models of a demo run, or of other evidence")  # fmt: skip
+    _evidence(_verb(verbs, "evidence", "an experiment over several seeds", keys=True))
 
     replay = _verb(verbs, "replay", "what is wrong with the batch that a run stopped at")
     replay.add_argument("run", type=Path, metavar="RUN", help="run folder")
@@ -128,6 +117,18 @@ def parser() -> argparse.ArgumentParser:
         one = which.add_parser(name, help=what, add_help=False, allow_abbrev=False)
         one.add_argument("--json", type=Path, metavar="F", help="file for the figures")
     return top
+
+
+def _evidence(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
+    verb.add_argument("--seeds", type=int, default=5, metavar="N", help="0 to N - 1 (5)")
+    verb.add_argument("--only", type=_whole_numbers, default=(), metavar="I,J",
+                      help="work on these seeds; another process may take the others")  # fmt: skip
+    verb.add_argument(
+        "--out", type=Path, default=Path("runs/evidence"), help="folder (%(default)s)"
+    )
+    verb.add_argument("--start", type=Path, metavar="RUN",
+                      help="models of a demo run, or of other evidence")  # fmt: skip
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:

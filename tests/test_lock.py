@@ -15,10 +15,13 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path):
     dead = subprocess.Popen(["true"])
     dead.wait()
     path = tmp_path / "lock"
-    path.write_text(json.dumps({"pid": dead.pid, "host": lock._host()}))
-    lock.Lock(path).release()
-    path.write_text("half a li")  # its holder was killed while writing
-    lock.Lock(path).release()
+    # The second one's holder was killed while writing.
+    for left in (json.dumps({"pid": dead.pid, "host": lock._host()}), "half a li"):
+        path.write_text(left)
+        held = lock.Lock(path)
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+        held.release()
+        assert not path.exists()
 
 
 def test_a_living_process_keeps_its_lock_unless_its_number_was_given_away(tmp_path):

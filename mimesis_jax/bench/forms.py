@@ -47,13 +47,12 @@ class Setting:
         """One row of any number of learned tokens that holds the longest item: whole chunks, and
         whole blocks where the attention has blocks."""
         length = -(-int(longest * self.stretch) // self.chunk) * self.chunk
-        listed = self.block or pack.Shape.block
-        # Rounding up to whole blocks may make of a short row one that needs them.
-        block = listed if self.block or -(-length // listed) * listed > pack.Shape.dense else 1
-        length = -(-length // block) * block
-        if self.block is None:
-            return pack.Shape(1, length, self.chunk, length, slots)
-        return pack.Shape(1, length, self.chunk, length, slots, dense=1, block=self.block)
+        dense = pack.Shape.dense if self.block is None else 1
+        block = self.block or pack.Shape.block
+        whole = -(-length // block) * block
+        if whole > dense:  # rounded up, a short row may be one that needs blocks
+            length = whole
+        return pack.Shape(1, length, self.chunk, length, slots, dense=dense, block=block)
 
 
 @dataclasses.dataclass

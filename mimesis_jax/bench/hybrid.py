@@ -13,7 +13,7 @@ floor_remat   the same with y twice, but for the head
 often it occurs, in milliseconds (they add up to more or less than the whole: each has its own
 program). Tokens per second are by the clock, medians of the repetitions, and `best` of them, which
 is how the plan's table was measured, so the goals are held against that; `core_s` are the seconds
-of all cores, which say more where others use the machine. The command line keeps its heap
+of all cores, which say more where others use the machine. Commands see to their heap
 (runs/heap.py): without that a quarter more.
 """
 

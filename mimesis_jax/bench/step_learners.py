@@ -14,9 +14,9 @@ import numpy as np
 from mimesis_jax import types
 from mimesis_jax.bench import peer, rollout
 from mimesis_jax.forest import pack, tree
+from mimesis_jax.models import decoder
 from mimesis_jax.rollouts import engine, scoring
-from mimesis_jax.runs import compiles
-from mimesis_jax.trainers import credit, optimizer, reinforce
+from mimesis_jax.trainers import credit, optimizer, reinforce, warmup
 
 SPEC = rollout.SPEC
 RATE = 1e-5
@@ -82,15 +82,10 @@ class OurLearner:
             long = sizes.told + sizes.copies * sizes.said
             self.rows = pack.Shape(sizes.prompts, long, SPEC.chunk, sizes.copies * sizes.said)
         self.engine.load(self.state.params, 0)
-        compiles.together(
-            self.engine.warm,
-            lambda: reinforce.warm(SPEC, self.state, self.rows, ADAM),
-            *([self._scored] if setting.score else []),
-        )
-
-    def _scored(self) -> None:
-        """Scores the smallest tree there is, for the program's sake."""
-        scoring.score(SPEC, self.state.params, [tree.smallest()], self.apart)
+        warmup.warm(
+            self.state, SPEC, [self.engine], self.rows, ADAM, decoder.ALONE,
+            scored=self.apart if setting.score else None,
+        )  # fmt: skip
 
     def step(self, prompts: Sequence[Sequence[int]]) -> None:
         """Generate, score, credit, update."""

@@ -14,7 +14,6 @@ from mimesis_jax import types
 from mimesis_jax.build import measures, parts, sources, stages, world
 from mimesis_jax.coach import template
 from mimesis_jax.config import ConfigDict
-from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross, dealt
 from mimesis_jax.report import page
@@ -186,13 +185,8 @@ class _Story:
         user = cast.seat("simulator", "user", dealt.here(self.frozen))
         heard = {stage: dealt.here(self.stages.load(stage)[0]) for stage in HEARD}
         rooms = measures.opponents(models, chosen.goals)
-
-        def agent(arm: str) -> types.Respond:
-            if arm == CEILING:
-                return scripted.ScriptedAgent(1.0)
-            return cast.seat("agent", "agent", params[arm], temperature=chosen.temperature)
-
         arms = (*ARMS, CEILING)
+        agent = lambda arm: measures.judged(cast, params.get(arm))
         stream = measures.STREAM_EVALUATION
         play = lambda arm: cross.against(agent(arm), rooms, desk.DeskGym, stream=stream)
         results = dealt.results(arms, play, rooms)

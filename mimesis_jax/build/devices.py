@@ -51,8 +51,8 @@ def _init(where: layout.Layout | None, spec: specs.Spec):
 
 
 def of(config: mesh.Config, spec: specs.Spec, shape: pack.Shape, *,
-       remat: decoder.Remat = "none") -> Devices:  # fmt: skip
-    """The devices that a configuration asks for.
+       remat: decoder.Remat = "none", rows: str = "config.shape.rows") -> Devices:  # fmt: skip
+    """The devices that a configuration asks for. rows: its key that sets those of `shape`.
 
     One process with more devices than the mesh has uses the first ones. Raises ConfigError, before
     anything is allocated, where the mesh, the model or the rows of a batch cannot be split.
@@ -62,7 +62,7 @@ def of(config: mesh.Config, spec: specs.Spec, shape: pack.Shape, *,
         if made.size == 1 and jax.process_count() == 1:
             return Devices(decoder.Compute(remat))
         where = layout.Layout(made, config.preset)
-        where.check_rows(shape.rows)
+        where.check_rows(shape.rows, rows)
         where.params(decoder.axes(spec), decoder.abstract(spec))
         own = where
         if jax.process_count() > 1:

@@ -12,14 +12,11 @@ from mimesis_jax import config as configs
 from mimesis_jax import types
 from mimesis_jax.build import begun, demo, measures, parts
 from mimesis_jax.config import ConfigDict
-from mimesis_jax.desk import agent as scripted
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross
 from mimesis_jax.rollouts import seat
 from mimesis_jax.runs import checkpoint, disk, progress
 from mimesis_jax.users import behaviours, population
-
-CEILING = demo.CEILING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Config:
 
     kind: str = "evaluate"
     run: str = "runs/demo"
-    agents: tuple[str, ...] = (*demo.ARMS, CEILING)
+    agents: tuple[str, ...] = (*demo.ARMS, demo.CEILING)
     simulator: bool = True
     evaluation: parts.Evaluation = parts.Evaluation()
 
@@ -72,12 +69,12 @@ def evaluate(config: ConfigDict, out: Path) -> dict[str, Any]:
 
 def trained(run: begun.Begun, name: str) -> checkpoint.Frozen | None:
     """The parameters of an agent by its name (None: it has none), see Config.agents."""
-    if name == CEILING:
+    if name == demo.CEILING:
         return None
     if name in demo.STAGE_OF:
         return run.frozen(demo.STAGE_OF[name])
     if not Path(name).is_dir():
-        known = [*demo.ARMS, CEILING]
+        known = [*demo.ARMS, demo.CEILING]
         raise configs.ConfigError(
             f"config.agents: {name!r} is no agent and no folder of a stage run; "
             f"did you mean {configs.nearest(name, known)}?"
@@ -110,10 +107,7 @@ def matrix(
     """Every agent with every user; agents: parameters by name, None for the scripted agent."""
     results = {}
     for name, params in progress.over(list(agents.items()), "agents with all users"):
-        agent: types.Respond = scripted.ScriptedAgent(1.0)
-        if params is not None:
-            heat = cast.settings.evaluation.temperature
-            agent = cast.seat("agent", "agent", params, temperature=heat)
+        agent = measures.judged(cast, params)
         results[name] = cross.against(agent, rooms, desk.DeskGym, stream=measures.STREAM_EVALUATION)
     return results
 
@@ -147,7 +141,7 @@ def simulator(cast: parts.Cast, run: begun.Begun) -> dict[str, Any]:
     )
     before, _ = rated(stage["user_thoughts"].params)
     after, episodes = rated(final.params)
-    agent = cast.seat("agent", "agent", start.params, temperature=chosen.temperature)
+    agent = measures.judged(cast, start.params)
     user: seat.ModelSeat = cast.seat("simulator", "user", final.params)
     return {
         "simulator": {

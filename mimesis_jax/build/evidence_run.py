@@ -68,8 +68,7 @@ class Room:
 
     def agent(self, params: Any) -> types.Respond:
         """A trained agent as it is judged."""
-        heat = self.evaluation.temperature
-        return self.cast.seat("agent", "agent", params, temperature=heat)
+        return measures.judged(self.cast, params)
 
     def opponents(self, goals: int) -> dict[str, cross.Opponent]:
         """The nine evaluation users."""

@@ -118,6 +118,14 @@ def rule_judge(
     return judge.RuleJudge(judge.fit(reference, rated), rated)
 
 
+def judged(cast: parts.Cast, params: Any) -> types.Respond:
+    """An agent as the evaluation hears it; None: the scripted agent without mistakes."""
+    if params is None:
+        return scripted.ScriptedAgent(1.0)
+    heat = cast.settings.evaluation.temperature
+    return cast.seat("agent", "agent", params, temperature=heat)
+
+
 def behaving(
     user: types.Respond, rules: judge.RuleJudge, rows: int
 ) -> tuple[dict[str, float], list[types.Episode]]:

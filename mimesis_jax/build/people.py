@@ -117,7 +117,7 @@ def train(config: Any, out: str | Path) -> dict[str, Any]:
         settings.rows.rows, settings.rows.length, begin.spec.chunk, settings.rows.length, slots=1
     )
     renderer = render.Renderer(begin.tok)
-    there = _devices(settings, begin.spec, shape)
+    there = devices.of(settings.mesh, begin.spec, shape, rows="config.rows.rows")
     sets = people_data.prepare(split, renderer, settings.rows, begin.spec.chunk)
     read_seconds = time.monotonic() - since
     hashes = {"tokenizer": begin.tok.hash, "conversations": split.hash}
@@ -148,14 +148,6 @@ def _begin(settings: Config, split: Split) -> Beginning:
         mlp=sizes.mlp,
     )  # fmt: skip
     return Beginning(spec, tok)
-
-
-def _devices(settings: Config, spec: specs.Spec, shape: pack.Shape) -> devices.Devices:
-    try:
-        return devices.of(settings.mesh, spec, shape)
-    except configs.ConfigError as error:  # here the rows are a section of their own
-        text = str(error).replace("config.shape.rows", "config.rows.rows")
-        raise configs.ConfigError(text) from error
 
 
 def _gone_on(start: Path, split: Split) -> Beginning:

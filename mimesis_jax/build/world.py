@@ -20,9 +20,9 @@ from mimesis_jax.users import population
 
 # Seeds of cases: no two uses share one.
 BASE, START, USER, PRACTICE, MODEL, PERFECT = 0, 50_000, 100_000, 200_000, 300_000, 400_000
+TWISTED = 150_000  # of the simulator's cases, those with a twist alone
 AGENT_GOALS, HELD_OUT, VALIDATION, EVALUATION = 500_000, 800_000, 850_000, 900_000
 OFTEN_DENIED = 0.5  # share of denied cases where they are made common in the base
-TWISTED = 50_000  # of the simulator's cases, where those with a twist alone begin
 # Share of them among the cases that agents are trained on. With as few as the users of the
 # evaluation bring, looking the rule up pays too seldom to be found before it is forgotten.
 AGENT_DENIED = 0.3
@@ -68,12 +68,12 @@ class Config:
 
 
 def _played(people: population.Population, first: int, count: int, agent, seed: int, **goals):
+    return _cases(people, first, people.goals(range(first, first + count), **goals), agent, seed)
+
+
+def _cases(people: population.Population, stream: int, cases, agent, seed: int):
     return corpus.episodes(
-        desk.DeskGym,
-        people.goals(range(first, first + count), **goals),
-        agent=agent,
-        user=people.user(seed=seed),
-        stream=first,
+        desk.DeskGym, cases, agent=agent, user=people.user(seed=seed), stream=stream
     )
 
 
@@ -128,16 +128,13 @@ class World:
 
     @functools.cached_property
     def user(self) -> list[types.Episode]:
-        plain = self._met(population.SIMULATOR, USER, self.config.user, self.seed)
-        return [*plain, *self._twisted(population.SIMULATOR, USER + TWISTED, self.config.twisted)]
-
-    def _twisted(self, people: population.Population, first: int, count: int):
-        cases = (people.goal(seed) for seed in itertools.count(first))
-        chosen = itertools.islice((c for c in cases if c.wrong or c.change), count)
-        return corpus.episodes(
-            desk.DeskGym, list(chosen), agent=scripted.ScriptedAgent(1.0, seed=self.seed),
-            user=people.user(seed=self.seed), stream=first,
-        )  # fmt: skip
+        people, perfect = population.SIMULATOR, scripted.ScriptedAgent(1.0, seed=self.seed)
+        cases = (people.goal(seed) for seed in itertools.count(TWISTED))
+        twisted = itertools.islice((c for c in cases if c.wrong or c.change), self.config.twisted)
+        return [
+            *self._met(people, USER, self.config.user, self.seed),
+            *_cases(people, TWISTED, list(twisted), perfect, self.seed),
+        ]
 
     @functools.cached_property
     def practised(self) -> list[types.Episode]:

@@ -131,13 +131,13 @@ class Layout:
         """Of arrays that every device has all of."""
         return self.named(P())
 
-    def check_rows(self, rows: int) -> None:
-        """Raises ValueError unless a batch of so many rows can be split."""
+    def check_rows(self, rows: int, key: str = "config.shape.rows") -> None:
+        """Raises ValueError unless a batch of so many rows can be split. key: what sets them."""
         if rows % self.split_rows:
             up = -(-rows // self.split_rows) * self.split_rows
             raise ValueError(
                 f"{rows} rows of a batch cannot be split over the {self.split_rows} devices of "
-                f"data x fsdp: use --config.shape.rows={up}"
+                f"data x fsdp: use --{key}={up}"
             )
 
     def place(self, batch: Tree) -> Tree:

@@ -11,10 +11,10 @@ import jax
 from mimesis_jax.runs import disk
 
 GIB = 2**30
-MESH = "use a mesh of more devices (mimesis plan says beforehand)"
+MESH = "a mesh of more devices (mimesis plan says beforehand)"
 ROWS = (
     "use fewer --config.shape.rows, a shorter --config.shape.length, --config.model.remat=full, or "
-    "a mesh of more devices (mimesis plan says beforehand)"
+    + MESH
 )
 
 

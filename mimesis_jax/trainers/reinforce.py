@@ -99,7 +99,7 @@ def warm(spec, state: optimizer.State, shape: pack.Shape, config: optimizer.Conf
     what = f"an update of {shape.rows} rows of {shape.length} tokens"
     compiles.together(
         lambda: memory.compiled(gradient, what, memory.ROWS, there),
-        lambda: memory.compiled(moved, "the optimizer's step", memory.MESH, there),
+        lambda: memory.compiled(moved, "the optimizer's step", f"use {memory.MESH}", there),
     )
 
 

@@ -76,8 +76,7 @@ def update(spec, state: optimizer.State, forests: list[types.Forest], lr: float,
 
 
 def _check(spec, state: optimizer.State, forest: types.Forest, compute) -> None:
-    """Raises RunError where the update does not fit the devices."""
-
+    """Compiles the gradient. Raises RunError where the update does not fit the devices."""
     grads, batch = optimizer.zeros(state.params, spec, compute), compute.place(forest)
     lowered = accumulate.lower(spec, state.params, grads, batch, np.float32(1), compute)
     rows, length = forest.tokens.shape

@@ -15,7 +15,7 @@ from mimesis_jax.rollouts import engine, scoring, seat
 from mimesis_jax.runs import compiles
 from mimesis_jax.trainers import memory, optimizer, reinforce
 
-SLOTS = "use fewer --config.engine.slots, a smaller --config.engine.length, or " + memory.MESH[4:]
+SLOTS = f"use fewer --config.engine.slots, a smaller --config.engine.length, or {memory.MESH}"
 
 
 def engines(*chairs: types.Respond) -> list[engine.Engine]:
