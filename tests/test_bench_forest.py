@@ -85,11 +85,14 @@ def test_a_workload_is_compared():
 def test_the_summary_says_what_is_met():
     """One workload is at 0.9 of its token ratio; the demo's lines are slower than plain rows."""
     good = dict(padded=4.0, token_ratio_padded=4.0, packed=2.0, token_ratio_packed=2.0, real=1.0,
+                work_ratio_padded=5.0, work_ratio_packed=2.0,
                 logprob_diff=1e-6, grad_diff=2e-5, padding_share=0.1, tokens_per_s={})  # fmt: skip
     bad = good | {"packed": 0.9, "token_ratio_packed": 1.0, "real": 0.9, "grad_diff": 2e-4}
+    bad |= {"work_ratio_packed": 1.2}
     figures = {"turns": {"8": good}, "demo_lengths": good, "demo_agent_lengths": bad}
     found = forest._summary([good, bad], figures)
     assert found["time_over_token_ratio"] == pytest.approx(0.9)
+    assert found["time_over_work_ratio"] == pytest.approx(0.75)
     assert found["max_logprob_diff"] == 1e-6 and found["grad_rel_diff"] == 2e-4
     assert list(found["meets"].values()) == [False, False, False, True, False]
     found = forest._summary([good], figures | {"demo_agent_lengths": good})
