@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +63,21 @@ def hang(how: int, who: int) -> dict:
         if step == 20 and processes.index() == who:
             print("now", time.time(), flush=True)
             os.kill(os.getpid(), how)
+    return {}
+
+
+def stuck() -> dict:
+    """Process 0, which holds a lock, waits where nothing wakes it, as in a collective; 1 dies."""
+    from mimesis_jax.runs import lock
+
+    if processes.is_lead():
+        lock.Lock(OUT / "lock")
+    processes.barrier("locked")
+    if processes.is_lead():
+        for_ever = threading.Lock()
+        for_ever.acquire()
+        for_ever.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
     return {}
 
 
@@ -142,6 +158,7 @@ CASES = {
     "killed": lambda: hang(signal.SIGKILL, 1),
     "lead_killed": lambda: hang(signal.SIGKILL, 0),
     "stopped": lambda: hang(signal.SIGSTOP, 1),
+    "stuck": stuck,
     "fault": fault,
 }
 

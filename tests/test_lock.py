@@ -71,3 +71,16 @@ def test_a_holder_gives_signs_of_life_and_leaves_anothers_lock_alone(tmp_path, m
     other.release()
     assert not path.exists()
     assert not {held._beating, other._beating} & set(threading.enumerate())
+
+
+def test_an_end_by_force_leaves_no_lock_but_anothers(tmp_path):
+    """Who restarts on another host could not take it over."""
+    mine, theirs = lock.Lock(tmp_path / "mine"), lock.Lock(tmp_path / "theirs")
+    theirs.path.unlink()  # somebody took it over by hand
+    theirs.path.write_text("{}")
+    lock.leave()
+    assert not mine.path.exists() and theirs.path.exists()
+    lock.leave()
+    mine.release()
+    theirs.release()
+    assert theirs.path.exists()

@@ -103,6 +103,12 @@ def test_process_0_killed_the_other_says_so(tmp_path):
     assert "stack trace" not in run.said(1)
 
 
+def test_a_process_that_nothing_wakes_leaves_no_lock(tmp_path):
+    run = Started("stuck", 2, tmp_path)
+    assert run.end(200) == [processes.LOST, -signal.SIGKILL], run.said(0)
+    assert "Process 0 ends too" in run.said(0) and not (tmp_path / "lock").exists()
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_under_another_number_of_processes(tmp_path):
     """Two processes, one killed after step 4 of 6, started again: bit-equal to a run that nobody

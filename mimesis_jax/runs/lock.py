@@ -24,7 +24,8 @@ from mimesis_jax.runs import disk
 
 BEAT = 15.0  # seconds between two signs of life
 TIME = "%Y-%m-%d %H:%M:%S%z"
-_held: set[tuple[int, int]] = set()  # (device, inode): a process never conflicts with its own locks
+_held: dict[tuple[int, int], Path] = {}  # by device and inode: a process never conflicts with its
+# own record locks, so this has to
 
 
 class Lock:
@@ -69,7 +70,7 @@ class Lock:
             text = json.dumps(me | {"since": time.strftime(TIME), "beat": BEAT})
             os.ftruncate(fd, 0)
             os.pwrite(fd, text.encode(), 0)
-            _held.add(inode)
+            _held[inode] = self.path
             return fd
 
     def _there(self) -> tuple[int, int] | None:
@@ -109,12 +110,22 @@ class Lock:
         self._over.set()
         self._beating.join(BEAT)
         inode = _inode(self._fd)
-        _held.discard(inode)
+        _held.pop(inode, None)
         with contextlib.suppress(OSError):
             if self._there() == inode:  # else somebody has taken it over by hand: it is theirs
                 self.path.unlink()
         os.close(self._fd)
         self._fd = -1
+
+
+def leave() -> None:
+    """Removes this process's locks, right before an end that no `release` comes before: else who
+    restarts the run on another host would have to remove them by hand."""
+    for inode, path in list(_held.items()):
+        with contextlib.suppress(OSError):
+            stat = path.stat()
+            if (stat.st_dev, stat.st_ino) == inode:
+                path.unlink()
 
 
 def _inode(fd: int) -> tuple[int, int]:

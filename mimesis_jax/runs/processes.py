@@ -30,8 +30,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mimesis_jax.runs import lock, signals
 from mimesis_jax.runs import processes_told as told
-from mimesis_jax.runs import signals
 from mimesis_jax.runs.processes_hub import Hub
 from mimesis_jax.runs.processes_place import Place, find
 from mimesis_jax.runs.processes_spoke import Spoke
@@ -247,6 +247,7 @@ def quit_if_broken(status: int) -> None:
 
 
 def _leave(status: int) -> None:
+    lock.leave()  # a main thread held by a collective has closed nothing
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
