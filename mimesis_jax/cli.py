@@ -123,7 +123,9 @@ def _evidence(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--config", required=True, metavar="F", help="file, or experiments/NAME")
     verb.add_argument("--seeds", type=int, default=5, metavar="N", help="0 to N - 1 (5)")
     verb.add_argument("--only", type=_whole_numbers, default=(), metavar="I,J",
-                      help="work on these seeds; another process may take the others")  # fmt: skip
+                      help="work on these seeds; another machine may take the others")  # fmt: skip
+    verb.add_argument("--workers", type=int, metavar="N",
+                      help="processes that share the seeds (on CPUs: one a core)")  # fmt: skip
     verb.add_argument(
         "--out", type=Path, default=Path("runs/evidence"), help="folder (%(default)s)"
     )
@@ -265,7 +267,8 @@ def _begin(args: argparse.Namespace, settings: Any, out: Path) -> None:
             if (out / name).exists():
                 print(out / name)
     elif args.verb == "evidence":
-        found = verbs.evidence(settings, out, seeds=args.seeds, start=args.start, only=args.only)
+        shared = {"only": args.only, "workers": args.workers}
+        found = verbs.evidence(settings, out, seeds=args.seeds, start=args.start, **shared)
         print(json.dumps(found, indent=2))
         print(out / "evidence.html")
     else:

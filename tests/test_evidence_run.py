@@ -99,7 +99,8 @@ def home(tmp_path_factory):
 def test_two_arms_of_two_seeds_through_kill_and_resume(home):
     start = home / "first" / "seed_0" / "prepared"
     assert begun.Begun(start).frozen("agent_start").hash
-    words = ("--config", "mini.py", "--seeds", 2, "--start", start, "--out", "second")
+    words = ("--config", "mini.py", "--seeds", 2, "--start", start)
+    words += ("--workers", 1, "--out", "second")
     process, out = mimesis(home, *words), home / "second"
     arms = lambda seed: {p.name.split("-")[0]: p for p in (out / f"seed_{seed}/arms").glob("*")}
     steps = lambda: [
@@ -145,6 +146,14 @@ def test_two_arms_of_two_seeds_through_kill_and_resume(home):
     first = next((home / "first/seed_0/arms").glob("simulator*"))
     assert hashed(first) == hashed(arms(0)[first.name.split("-")[0]])
     assert hashed(first) != hashed(arms(1)[first.name.split("-")[0]])
+
+    # Two processes with a seed each make what one made with both.
+    words = (*words[:-3], 2, "--out", "third")
+    said = whole(mimesis(home, *words))
+    assert "2 processes share the seeds" in said and "finished simulator of seed 1" in said
+    assert json.loads((home / "third" / "evidence.json").read_text()) == claims
+    assert sorted(p.name for p in (home / "third/logs").iterdir()) == ["seeds_0.log", "seeds_1.log"]
+    assert "processes share" not in whole(mimesis(home, *words))  # nothing is left to share
 
 
 @slow

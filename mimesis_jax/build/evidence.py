@@ -5,6 +5,7 @@
     OUT/seed_0/measured/...        measures of the seed's models
     OUT/experiments/NAME.json      what each experiment asked for
     OUT/results.json, evidence.json, evidence.html
+    OUT/logs/                      what each of several processes said
 
 Experiments with the same OUT share preparations and every arm that they have in common. Whatever is
 finished is never done again; what was killed goes on from its last checkpoint.
@@ -26,6 +27,7 @@ from mimesis_jax.build import (
     evidence_prepare,
     evidence_results,
     evidence_run,
+    evidence_workers,
 )
 from mimesis_jax.build.evidence_arms import STAGE, Arm
 from mimesis_jax.config import ConfigDict
@@ -35,15 +37,17 @@ from mimesis_jax.runs import checkpoint, compiles, disk, progress
 
 def evidence(
     config: ConfigDict, out: Path, *, seeds: int = 5, start: Path | None = None,
-    only: Sequence[int] = (),
+    only: Sequence[int] = (), workers: int | None = 1,
 ) -> dict[str, Any]:  # fmt: skip
     """Runs or resumes an experiment over seeds 0..seeds - 1, and gives evidence.json's content.
 
-    only: work on these of the seeds; other processes may work on the others in the same `out` at
-    the same time (the models are so small that one process does not fill two cores).
+    only: work on these of the seeds; other processes, of other machines too, may work on the others
+    in the same `out` at the same time.
     start: take the models from there instead of preparing them: the OUT of other evidence (seed by
     seed), or one run of the demo for all seeds, which then differ in goals and sampling only (the
-    page says so). Raises ConfigError and RunError before anything is trained.
+    page says so).
+    workers: processes that share the seeds; None for one a core (evidence_workers.count). Raises
+    ConfigError and RunError before anything is trained.
     """
     asked, out = evidence_plan.read(config), Path(out)
     if not 1 <= seeds <= evidence_run.SEEDS:
@@ -52,31 +56,43 @@ def evidence(
         raise configs.ConfigError(
             f"--only {strange[0]}: not one of the seeds 0 to {seeds - 1}; raise --seeds"
         )
-    models = _models(out, start, seeds)
+    models = {s: m for s, m in _models(out, start, seeds).items() if not only or s in only}
+    compiled = compiles.Compiles()
+    jobs = {seed: _Seed(asked, out, seed, m, compiled).jobs() for seed, m in models.items()}
+    todo = [seed for seed, own in jobs.items() if not all(job.done() for job in own)]
+    shares = evidence_workers.count(workers, len(todo))
     try:
         (out / "experiments").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk.explain(error, out) from error
     told = {"seeds": seeds, "start": None if start is None else str(start)}
     disk.write(out / "experiments" / f"{asked.name}.json", asked.record() | told)
+    every, what = [job for own in jobs.values() for job in own], f"{asked.name}, about seconds"
+    if shares > 1:
+        run = functools.partial(_again, config, out, seeds, start)
+        evidence_workers.share(run, todo, shares, out, every, what)
+        return _written(out)
     compiles.keep_programs(out / ".compiled")
-    with compiles.Compiles() as compiled:
-        plans = [
-            _Seed(asked, out, seed, path, compiled).jobs()
-            for seed, path in models.items()
-            if not only or seed in only
-        ]
-        every = [job for jobs in plans for job in jobs]
-        done = sum(job.weight for job in every if job.done())
-        total, what = round(sum(job.weight for job in every)), f"{asked.name}, about seconds"
-        with progress.Bar(total, what, done=round(done), delay=0.0, every=0.0) as bar:
-            for jobs in plans:
-                for job in jobs:
-                    if not job.done():
-                        job.work()
-                        bar.step(max(1, round(job.weight)), finished=job.what)
-                found = evidence_results.write(out)  # a page after every seed
-                page.write(out)
+    done = sum(job.weight for job in every if job.done())
+    total = round(sum(job.weight for job in every))
+    with compiled, progress.Bar(total, what, done=round(done), delay=0.0, every=0.0) as bar:
+        for own in jobs.values():
+            for job in own:
+                if not job.done():
+                    job.work()
+                    bar.step(max(1, round(job.weight)), finished=job.what)
+            found = _written(out)  # a page after every seed
+    return found
+
+
+def _again(config: ConfigDict, out: Path, seeds: int, start: Path | None, only: Sequence[int]):
+    """`evidence` in one of several processes."""
+    evidence(config, out, seeds=seeds, start=start, only=only)
+
+
+def _written(out: Path) -> dict[str, Any]:
+    found = evidence_results.write(out)
+    page.write(out)
     return found
 
 
