@@ -102,6 +102,8 @@ def get_config():
     config.agent_grpo_assistant_user = agent(28, 0.0)
     config.user_seat = ConfigDict({"thinking": "sample", "temperature": 1.0, "limit": 40})
     config.agent_seat = ConfigDict({"thinking": "none", "temperature": 1.0, "limit": 16})
+    # As it serves and is measured; at 1 its rare slips make it harder than people (docs/log.md).
+    config.simulator = ConfigDict({"temperature": 0.8})
     # Newest ones that stay, steps whose multiples stay for good (0: none), and where ("": in OUT).
     config.checkpoints = ConfigDict({"keep": 2, "every": 0, "folder": ""})
     config.evaluation = ConfigDict({"goals": 24, "temperature": 0.5, "behaviour_rows": 12})

@@ -124,9 +124,7 @@ class _Story:
         rows = self.settings.evaluation.behaviour_rows
         self.before = self.run.measured(
             "behaviours_before",
-            lambda: measures.behaving(
-                self.cast.seat("simulator", "user", thoughtful), self.rules, rows
-            )[0],
+            lambda: measures.behaving(self.cast.user(thoughtful), self.rules, rows)[0],
         )
         trained = self.stages.simulator(
             "user_behaviours",
@@ -161,7 +159,7 @@ class _Story:
         self.params["sft_perfect"] = train(
             "sft_perfect", start, lazily.perfect(), settings["sft_perfect"]
         )
-        user = self.cast.seat("simulator", "user", self.frozen, frozen=self.hash_start)
+        user = self.cast.user(self.frozen, self.hash_start)
         people, assistant = population.SIMULATOR, population.ASSISTANT
         for arm, opposite, crowd in (
             ("grpo", user, people),
@@ -182,7 +180,7 @@ class _Story:
         chosen, cast = self.settings.evaluation, self.cast
         params = {arm: dealt.here(self.params[arm]) for arm in ARMS}
         models = {n: cast.seat(n, "user", dealt.here(p)) for n, p in self.model_users.items()}
-        user = cast.seat("simulator", "user", dealt.here(self.frozen))
+        user = cast.user(dealt.here(self.frozen))
         heard = {stage: dealt.here(self.stages.load(stage)[0]) for stage in HEARD}
         rooms = measures.opponents(models, chosen.goals)
         arms = (*ARMS, CEILING)

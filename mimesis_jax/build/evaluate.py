@@ -136,13 +136,11 @@ def simulator(cast: parts.Cast, run: begun.Begun) -> dict[str, Any]:
     final, start = run.frozen("user_behaviours"), run.frozen("agent_start")
     heard = lambda params, thinking: measures.heard(made, cast.spec, params, shape, thinking)
     rules = measures.rule_judge(made, cast.spec, stage["user_midtrain"].params, shape)
-    rated = lambda params: measures.behaving(
-        cast.seat("simulator", "user", params), rules, chosen.behaviour_rows
-    )
+    rated = lambda params: measures.behaving(cast.user(params), rules, chosen.behaviour_rows)
     before, _ = rated(stage["user_thoughts"].params)
     after, episodes = rated(final.params)
     agent = measures.judged(cast, start.params)
-    user: seat.ModelSeat = cast.seat("simulator", "user", final.params)
+    user: seat.ModelSeat = cast.user(final.params)
     return {
         "simulator": {
             "nll_before": heard(stage["base"].params, "none"),

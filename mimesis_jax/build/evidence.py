@@ -134,8 +134,10 @@ class _Seed:
 
     @functools.cached_property
     def room(self) -> evidence_run.Room:
-        run, chosen = begun.Begun(self.models), self.asked.evaluation
-        return evidence_run.Room(self.seed, self.path, run, self.compiled, chosen)
+        return evidence_run.Room(
+            self.seed, self.path, begun.Begun(self.models), self.compiled, self.asked.evaluation,
+            self.asked.training.simulator,
+        )  # fmt: skip
 
     def jobs(self) -> list[Job]:
         """The preparation where it is this OUT's own, the arms, the measures; in this order."""
@@ -153,7 +155,11 @@ class _Seed:
                     Job(f"{name} {here}", evidence_plan.weight(self.asked, arm), ready, work)
                 )
         for kind, chosen in self.asked.measures.items():
-            path = self.path / "measured" / evidence_measures.name(kind, chosen)
+            path = (
+                self.path
+                / "measured"
+                / evidence_measures.name(kind, chosen, self.asked.training.simulator)
+            )
             ready = functools.partial(_finished, path, kind)
             work = functools.partial(self._measure, kind, chosen)
             found.append(Job(f"{kind} {here}", 25.0, ready, work))

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import evidence_coach, world
+from mimesis_jax.build import evidence_coach, parts, world
 from mimesis_jax.runs import disk, folder
 from mimesis_jax.trainers import agent as trainer
 from mimesis_jax.users import population
@@ -69,11 +69,13 @@ class Training:
     """What all GRPO arms share. agent: the trainer's configuration; its goals are those of the
     first step, later steps play so many that the learnable tokens keep to `tokens` a step (0: as
     many in each). curve_goals: of each user, for the learning curve, at every checkpoint (0: none).
+    simulator: how it speaks, for the arms whose user it is.
     """
 
     agent: trainer.Config
     tokens: int = 0
     curve_goals: int = 8
+    simulator: parts.Simulator = parts.Simulator()
 
     def of(self, arm: Arm) -> trainer.Config:
         """The trainer's configuration of an arm."""
@@ -87,13 +89,22 @@ class Training:
             steps=arm.steps or one.steps,
         )  # fmt: skip
 
+    def told(self, arm: Arm) -> dict[str, Any]:
+        """What of this trains an arm, as json values."""
+        if arm.learns not in ("grpo", "perfect"):
+            return {}
+        told = dataclasses.asdict(self)
+        if arm.learns != "grpo" or arm.user != "simulator":
+            del told["simulator"]
+        return told
+
     def name(self, arm: Arm) -> str:
         """Folder of an arm: its own words, and a hash over everything that trains it."""
         plain = arm.plain()
         trained: dict[str, Any] = {"arm": dataclasses.asdict(plain)}
         words: str = plain.learns
-        if plain.learns in ("grpo", "perfect"):
-            trained |= {"training": dataclasses.asdict(self)}
+        if told := self.told(plain):
+            trained |= {"training": told}
         if plain.learns == "grpo":
             words = plain.user + (f"_csd_{plain.alpha:g}_{plain.coach}" if plain.alpha else "")
         if plain.learns == "scripted":

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import evaluate, evidence_coach, evidence_run, measures, world
+from mimesis_jax.build import evaluate, evidence_coach, evidence_run, measures, parts, world
 from mimesis_jax.coach import template
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross, gates, honesty
@@ -51,9 +51,13 @@ KINDS: dict[str, type] = {
 }
 
 
-def name(kind: str, chosen: Any) -> str:
+def name(kind: str, chosen: Any, simulator: parts.Simulator) -> str:
     """Folder of a measure."""
-    return f"{kind}-{configs.content_hash(dataclasses.asdict(chosen))[:8]}"
+    return f"{kind}-{configs.content_hash(_told(chosen, simulator))[:8]}"
+
+
+def _told(chosen: Any, simulator: parts.Simulator) -> dict[str, Any]:
+    return dataclasses.asdict(chosen) | {"simulator": dataclasses.asdict(simulator)}
 
 
 def take(room: evidence_run.Room, kind: str, chosen: Any, agents: Callable[[str], Any]) -> None:
@@ -61,11 +65,12 @@ def take(room: evidence_run.Room, kind: str, chosen: Any, agents: Callable[[str]
 
     agents: gives the parameters of one of Difficulty.agents.
     """
-    told = {"kind": "measure", "measure": kind, "seed": room.seed} | dataclasses.asdict(chosen)
+    told = {"kind": "measure", "measure": kind, "seed": room.seed} | _told(chosen, room.simulator)
     bodies: dict[str, Callable] = {
         "behaviours": _behaviours, "difficulty": _difficulty, "mechanism": _mechanism,
     }  # fmt: skip
-    with folder.Run(room.path / "measured" / name(kind, chosen), told, seed=room.seed) as run:
+    path = room.path / "measured" / name(kind, chosen, room.simulator)
+    with folder.Run(path, told, seed=room.seed) as run:
         if run.done(kind) is not None:
             return
         for stage in ("user_behaviours", "agent_start"):
@@ -82,9 +87,7 @@ def _behaviours(room: evidence_run.Room, chosen: Behaviours, agents) -> dict[str
     rules = measures.rule_judge(
         cast.world, cast.spec, room.params("user_midtrain"), room.settings.shape
     )
-    rated = lambda stage: measures.behaving(
-        cast.seat("simulator", "user", room.params(stage)), rules, chosen.rows
-    )
+    rated = lambda stage: measures.behaving(cast.user(room.params(stage)), rules, chosen.rows)
     before, _ = rated("user_thoughts")
     after, episodes = rated("user_behaviours")
     manners = measures.manners(episodes, cast.world.held_out())

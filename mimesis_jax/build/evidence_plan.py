@@ -51,7 +51,8 @@ class Experiment:
             "claims": {claim: list(pair) for claim, pair in self.claims.items()},
             "dose": {knob: list(names) for knob, names in self.dose.items()},
             "measures": {
-                kind: evidence_measures.name(kind, chosen) for kind, chosen in self.measures.items()
+                kind: evidence_measures.name(kind, chosen, self.training.simulator)
+                for kind, chosen in self.measures.items()
             },
             "evaluation": evidence_run.evaluation_name(self.evaluation),
             "goals": self.evaluation.goals,
@@ -68,7 +69,7 @@ def read(config: ConfigDict) -> Experiment:
             f"config.kind={config.get('kind')!r} is no experiment: use a file of "
             "configs/experiments/, whose kind is 'evidence'"
         )
-    parts.desk(config.demo)  # its keys are checked before anything is trained
+    demo = parts.desk(config.demo)  # its keys are checked before anything is trained
     arms = ALWAYS | {
         name: configs.freeze(Arm, section, f"config.arms.{name}")
         for name, section in config.arms.items()
@@ -88,6 +89,7 @@ def read(config: ConfigDict) -> Experiment:
             configs.freeze(agent.Config, config.agent, "config.agent"),
             config.tokens,
             config.curve_goals,
+            demo.simulator,
         ),
         evaluation=configs.freeze(parts.Evaluation, config.evaluation, "config.evaluation"),
         arms=arms,

@@ -43,12 +43,16 @@ class Room:
     start: begun.Begun
     compiled: compiles.Compiles
     evaluation: parts.Evaluation
+    simulator: parts.Simulator
 
     def __post_init__(self):
         if not 0 <= self.seed < SEEDS:
             raise disk.RunError(f"seed {self.seed}: there are training goals for 0 to {SEEDS - 1}")
         self.settings = dataclasses.replace(
-            self.start.settings, seed=self.seed, evaluation=self.evaluation
+            self.start.settings,
+            seed=self.seed,
+            evaluation=self.evaluation,
+            simulator=self.simulator,
         )
         self.cast = parts.Cast(self.settings, self.start.world(self.settings))
 
@@ -63,7 +67,7 @@ class Room:
     def user(self, user: User) -> types.Respond:
         """Who trains: the frozen simulator in its seat, or people by rule."""
         if user == "simulator":
-            return self.cast.seat("simulator", "user", self.params("user_behaviours"))
+            return self.cast.user(self.params("user_behaviours"))
         return PEOPLE[user].user(seed=5 + 100 * self.seed)
 
     def agent(self, params: Any) -> types.Respond:
@@ -87,7 +91,7 @@ def train(room: Room, training: Training, arm: Arm) -> None:
     plain, name = arm.plain(), training.name(arm)
     told = {
         "kind": "arm", "seed": room.seed, "arm": dataclasses.asdict(plain),
-        "training": dataclasses.asdict(training) if plain.learns in ("grpo", "perfect") else {},
+        "training": training.told(plain),
     }  # fmt: skip
     judged = evaluation_name(room.evaluation)
     with folder.Run(room.path / "arms" / name, told, seed=room.seed) as run:

@@ -39,6 +39,15 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
+class Simulator:
+    """temperature: of the finished simulator in the user's chair, wherever it serves or is
+    measured. It learns at user_seat's. Below 1 it leaves out its rare slips, which make a small
+    model harder to serve than people are."""
+
+    temperature: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Evaluation:
     """goals: of each user. temperature: of the agents. behaviour_rows: dialogues of each behaviour,
     before and after; three times as many controls."""
@@ -65,11 +74,13 @@ class Desk:
     agent_seat: seat.Config
     evaluation: Evaluation
     mesh: mesh.Config = mesh.Config(fsdp=1)
+    simulator: Simulator = Simulator()
 
 
 def desk(config: ConfigDict) -> Desk:
     """Freezes a demo configuration. Raises ConfigError naming the key that does not fit."""
     part = lambda cls, name: configs.freeze(cls, config[name], f"config.{name}")
+    later = lambda cls, name, before: part(cls, name) if name in config else before
     known = {f.name for f in dataclasses.fields(Desk)} - {"supervised", "agents"}
     for name in config:
         if name not in known | set(SUPERVISED) | set(AGENTS) | OTHERS:
@@ -88,8 +99,9 @@ def desk(config: ConfigDict) -> Desk:
         user_seat=part(seat.Config, "user_seat"),
         agent_seat=part(seat.Config, "agent_seat"),
         evaluation=part(Evaluation, "evaluation"),
-        # Runs that were made before there were meshes have none.
-        mesh=part(mesh.Config, "mesh") if "mesh" in config else mesh.Config(fsdp=1),
+        # Older runs do not have these.
+        mesh=later(mesh.Config, "mesh", mesh.Config(fsdp=1)),
+        simulator=later(Simulator, "simulator", Simulator()),
     )
 
 
@@ -149,6 +161,11 @@ class Cast:
         return seat.ModelSeat(
             held, self.world.renderer, chair, dataclasses.replace(chosen, **changes)
         )
+
+    def user(self, params: Any, frozen: str | None = None):
+        """The seat of a simulator that learns no more, in the user's chair; frozen: see `seat`."""
+        heat = self.settings.simulator.temperature
+        return self.seat("simulator", "user", params, frozen=frozen, temperature=heat)
 
     # --- what a trainer's step needs ------------------------------------------------------------
 

@@ -107,7 +107,7 @@ def _agent(room: _Room, name: str) -> dict[str, Any]:
     else:
         frozen = room.given("user_behaviours", called="simulator")
         hashes["hash_start"] = checkpoint.content_hash(frozen)
-        opposite = room.cast.seat("simulator", "user", frozen, frozen=hashes["hash_start"])
+        opposite = room.cast.user(frozen, hashes["hash_start"])
     trained = room.stages.agent(
         name,
         start,
@@ -148,9 +148,8 @@ def _behaviours(room: _Room, name: str) -> dict[str, Any]:
     """Joint GRPO of the user, judged by rule; the mid-trained model says what is natural."""
     mid, thoughtful = room.given("user_midtrain"), room.given("user_thoughts")
     rules = measures.rule_judge(room.cast.world, room.cast.spec, mid, room.settings.shape)
-    chair = lambda params: room.cast.seat("simulator", "user", params)
     rated = lambda params: measures.behaving(
-        chair(params), rules, room.settings.evaluation.behaviour_rows
+        room.cast.user(params), rules, room.settings.evaluation.behaviour_rows
     )
     before = room.run.measured("behaviours_before", lambda: rated(thoughtful)[0])
     trained = room.stages.simulator(

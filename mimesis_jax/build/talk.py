@@ -75,7 +75,8 @@ def chat(
     name, frozen = _opposite(start, other)
     compiles.keep_programs(start.path.parent / ".compiled")
     person = Person(chair, read, write)
-    seat = parts.Cast(start.settings, start.world()).seat(name, other, frozen.params)
+    cast = parts.Cast(start.settings, start.world())
+    seat = cast.user(frozen.params) if other == "user" else cast.seat(name, other, frozen.params)
     print(f"{SAY[chair]}\n\nopposite sits {name} of {run}", file=write)
     if thoughts and seat.config.thinking != "sample":
         print(f"(this {other} was trained to think nothing: there are no thoughts)", file=write)
