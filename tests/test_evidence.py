@@ -18,6 +18,7 @@ from mimesis_jax.build import (
     evidence_plan,
     evidence_prepare,
     evidence_results,
+    parts,
 )
 from mimesis_jax.build.evidence_arms import Arm
 from mimesis_jax.coach import template
@@ -254,6 +255,21 @@ def test_an_arm_is_known_under_any_name_and_by_all_that_trains_it():
     chosen = training.of(Arm(alpha=0.3, beta=2.0, lr=1e-3, entropy=0.02, csd_updates=2, steps=9))
     assert (chosen.loss.alpha, chosen.loss.entropy, chosen.beta) == (0.3, 0.02, 2.0)
     assert (chosen.optimizer.lr, chosen.csd_updates, chosen.steps) == (1e-3, 2, 9)
+
+
+def test_how_the_simulator_speaks_trains_its_arms_and_changes_its_measures():
+    made = config.read("experiments/difficulty")
+    louder = config.read("experiments/difficulty")
+    with louder.demo.unlocked():
+        louder.demo.simulator.temperature = 1.0
+    one, other = evidence_plan.read(made), evidence_plan.read(louder)
+    assert one.training.simulator == parts.Simulator(0.8)
+    name = lambda asked, **words: asked.training.name(Arm(**words))
+    for words in ({}, {"alpha": 0.05}):
+        assert name(one, **words) != name(other, **words)
+    for words in ({"user": "reference"}, {"learns": "perfect"}, {"learns": "nothing"}):
+        assert name(one, **words) == name(other, **words)
+    assert one.record()["measures"] != other.record()["measures"]
 
 
 @pytest.mark.parametrize("name", FILES)
