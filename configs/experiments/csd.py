@@ -21,6 +21,7 @@ CLAIMED = 0.05
 def get_config():
     """See base.py; any value can be set with --config.KEY=VALUE."""
     made = config.read(Path(__file__).with_name("base.py"))
+    rate, steps = made.agent.optimizer.lr, made.agent.steps
     doses = {f"alpha_{round(100 * alpha):02d}": alpha for alpha in (0.0, 0.02, 0.05, 0.1, 0.3)}
     forms = {
         "simple_coach": {"skill": 1},
@@ -29,6 +30,10 @@ def get_config():
         "placebo": {"coach": "placebo"},
         "both_updates": {"csd_updates": 2},
         "beta_1": {"beta": 1.0},
+        "half_rate": {"lr": rate / 2},
+        "half_rate_without": {"lr": rate / 2, "alpha": 0.0},
+        "first_half": {"csd_until": steps // 2},
+        "entropy_bonus": {"entropy": 0.01},
     }
     with made.unlocked():
         made.name = "csd"
@@ -38,5 +43,5 @@ def get_config():
         made.against = "alpha_00"
         made.claims.claim_csd = ("alpha_05", "alpha_00")
         made.dose.alpha = tuple(doses)
-        made.measures.mechanism = {"goals": 48}
+        made.measures.mechanism = {"goals": 192}
     return made

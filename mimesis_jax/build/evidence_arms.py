@@ -29,8 +29,9 @@ class Arm:
 
     learns: by "grpo", or supervised on "perfect" dialogues with as many learnable tokens; "nothing"
     is the start itself, "scripted" the agent that follows the arm's coach to the letter.
-    user: who trains it. alpha, coach, skill, csd_updates, beta: CSD, see trainers.agent.Config and
-    build.evidence_coach. lr, entropy, steps: other ones than the experiment's (0: the same).
+    user: who trains it. alpha, coach, skill, csd_updates, csd_until, beta: CSD, see
+    trainers.agent.Config and build.evidence_coach. lr, entropy, steps: other ones than the
+    experiment's (0: the same).
     seeds: only the first so many (0: all).
     """
 
@@ -40,6 +41,7 @@ class Arm:
     coach: evidence_coach.Name = "honest"
     skill: Literal[1, 2] = 2
     csd_updates: int = 1
+    csd_until: int = 0
     beta: float = 5.0
     lr: float = 0.0
     entropy: float = 0.0
@@ -59,9 +61,17 @@ class Arm:
             kept |= {"coach": self.coach, "skill": self.skill}
         if self.learns == "grpo" and self.alpha > 0:
             kept |= {
-                "alpha": self.alpha, "csd_updates": self.csd_updates, "beta": self.beta
+                "alpha": self.alpha, "csd_updates": self.csd_updates, "csd_until": self.csd_until,
+                "beta": self.beta,
             }  # fmt: skip
         return dataclasses.replace(blank, **kept)
+
+    def told(self) -> dict[str, Any]:
+        """As json values; csd_until, which older folders do not know, where it changes anything."""
+        told = dataclasses.asdict(self)
+        if not self.csd_until:
+            del told["csd_until"]
+        return told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Training:
         rate = dataclasses.replace(one.optimizer, lr=arm.lr or one.optimizer.lr)
         return dataclasses.replace(
             one, loss=loss, optimizer=rate, beta=arm.beta, csd_updates=arm.csd_updates,
-            steps=arm.steps or one.steps,
+            csd_until=arm.csd_until, steps=arm.steps or one.steps,
         )  # fmt: skip
 
     def told(self, arm: Arm) -> dict[str, Any]:
@@ -94,6 +104,7 @@ class Training:
         if arm.learns not in ("grpo", "perfect"):
             return {}
         told = dataclasses.asdict(self)
+        del told["agent"]["csd_until"]  # the arm's
         if arm.learns != "grpo" or arm.user != "simulator":
             del told["simulator"]
         return told
@@ -101,7 +112,7 @@ class Training:
     def name(self, arm: Arm) -> str:
         """Folder of an arm: its own words, and a hash over everything that trains it."""
         plain = arm.plain()
-        trained: dict[str, Any] = {"arm": dataclasses.asdict(plain)}
+        trained: dict[str, Any] = {"arm": plain.told()}
         words: str = plain.learns
         if told := self.told(plain):
             trained |= {"training": told}

@@ -90,7 +90,7 @@ def train(room: Room, training: Training, arm: Arm) -> None:
     """
     plain, name = arm.plain(), training.name(arm)
     told = {
-        "kind": "arm", "seed": room.seed, "arm": dataclasses.asdict(plain),
+        "kind": "arm", "seed": room.seed, "arm": plain.told(),
         "training": training.told(plain),
     }  # fmt: skip
     judged = evaluation_name(room.evaluation)
@@ -164,7 +164,9 @@ class _Watch:
 
     def saved(self, done: int, params: Any) -> None:
         """Success with the evaluation users on a few goals; nothing is chosen by it."""
-        if not self.training.curve_goals:
+        one = self.training.of(self.arm)
+        planned = done % one.save_every == 0 or done == one.steps  # else saved as it must end
+        if not self.training.curve_goals or not planned:
             return
         rooms = self.room.opponents(self.training.curve_goals)
         result = cross.against(
@@ -176,7 +178,10 @@ class _Watch:
     def kept(self, step: int, episodes: list[types.Episode], trees: list[types.Tree]) -> None:
         if self.coach is None or step % GATES_EVERY:
             return
-        notes = [self.coach.notes(e.dialogue) for e in episodes]
+        # A placebo is held to the note that it stands for, by which its gate should tell nothing.
+        true = evidence_coach.make("honest", self.arm.skill)
+        coach = true if self.arm.coach == "placebo" else self.coach
+        notes = [coach.notes(e.dialogue) for e in episodes]
         kinds = [followed(e, said, self.arm.skill) for e, said in zip(episodes, notes, strict=True)]
         auc = gates.separation(gates.by_turn(trees), kinds)
         share = [kind for one in kinds for kind in one.values()]

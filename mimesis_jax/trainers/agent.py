@@ -29,6 +29,7 @@ class Config:
     """steps of P goals x G copies, each batch used for `updates` updates.
 
     csd_updates: how many of them take CSD (1: only the first, which is on-policy).
+    csd_until: steps after which there is no more CSD (0: it stays).
     beta: steepness of the CSD gate. stream: separates this run's episodes from others'.
     """
 
@@ -37,6 +38,7 @@ class Config:
     copies: int = 8
     updates: int = 1
     csd_updates: int = 1
+    csd_until: int = 0
     beta: float = 5.0
     save_every: int = 10
     stream: int = 1000
@@ -44,9 +46,13 @@ class Config:
     credit: credit.Config = credit.Config()
     optimizer: optimizer.Config = optimizer.Config(lr=3e-4, warmup=2, decay="constant")
 
+    def alpha(self, step: int) -> float:
+        """CSD's weight in a step."""
+        return 0.0 if 0 < self.csd_until <= step else self.loss.alpha
+
     def __post_init__(self):
         configs.at_least(self, 1, "steps", "goals", "updates", "save_every")
-        configs.at_least(self, 0, "csd_updates")
+        configs.at_least(self, 0, "csd_updates", "csd_until")
         if self.copies < 2:
             raise ValueError(f"copies {self.copies}: group-relative advantages need at least 2")
         if self.csd_updates > self.updates:
@@ -94,7 +100,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
         for segment in tree
     )
     csd: dict[str, float] = {}
-    if parts.coach is not None and config.loss.alpha > 0:
+    if parts.coach is not None and config.alpha(i) > 0:
         # Before credit, which takes the weight of groups without variance: they still take CSD.
         # An episode whose reward is missing is masked whole, so it has no notes either.
         notes = [
@@ -113,7 +119,7 @@ def step(state: optimizer.State, i: int, parts: Parts, config: Config):
 
     lr = optimizer.rate(config.optimizer, i, config.steps)
     for k in range(config.updates):
-        alpha = config.loss.alpha if k < config.csd_updates else 0.0
+        alpha = config.alpha(i) if k < config.csd_updates else 0.0
         loss = dataclasses.replace(config.loss, alpha=alpha)
         state, out = reinforce.update(
             parts.spec, state, trees, parts.shape, loss, lr, config.optimizer, names,
