@@ -142,6 +142,20 @@ def test_groups_without_variance_take_csd_and_missing_rewards_take_nothing():
     assert metrics["trained_trees"] == 0 and change(state) == 0
 
 
+def test_csd_may_end_after_some_steps():
+    config = dataclasses.replace(CONFIG, csd_until=1)
+    assert [config.alpha(i) for i in range(3)] == [0.1, 0.0, 0.0]
+    assert CONFIG.alpha(99) == 0.1  # 0: it stays
+    coach, state = Told(), fresh()
+    have = parts(small_desk.PEOPLE.goals, coach)
+    state, with_it, _, _ = agent.step(state, 0, have, config)
+    assert with_it["csd_loss"] > 0 and coach.read > 0
+    read = coach.read
+    _, without, _, trees_ = agent.step(state, 1, have, config)
+    assert coach.read == read and "gate_mean" not in without and without["csd_loss"] == 0
+    assert not trees.column(trees_, "coached").any()
+
+
 def test_a_plain_step_says_how_far_its_sampler_is_off_without_a_forward_of_its_own():
     """Held against a scoring forward of the same trees; other temperatures, so that it shows."""
     config = dataclasses.replace(CONFIG, loss=reinforce.Loss(temperature=0.7))

@@ -272,6 +272,37 @@ def test_how_the_simulator_speaks_trains_its_arms_and_changes_its_measures():
     assert one.record()["measures"] != other.record()["measures"]
 
 
+def test_what_began_with_other_models_is_named_before_anything_is_done(tmp_path, monkeypatch):
+    made = config.read("experiments/behaviours")
+    ready = tmp_path / "seed_0" / "prepared"
+    ready.mkdir(parents=True)
+    own = evidence_prepare.seeded(made.demo, 0)
+    done = {name: {"done": {"hash": "a" * 64}} for name in (*evidence_prepare.STAGES, "copying")}
+    disk.write(ready / "phases.json", done)
+    disk.write(ready / "config.json", config.plain(own))
+    monkeypatch.setattr(evidence._Seed, "jobs", lambda self: [])
+    begin = lambda: evidence.evidence(made, tmp_path, seeds=1)
+    begin()
+    # What makes no model may differ; what makes one may not.
+    disk.write(ready / "config.json", config.plain(own) | {"evaluation": {"goals": 1}})
+    begin()
+    other = config.plain(own)
+    disk.write(ready / "config.json", other | {"base": other["base"] | {"steps": 7}})
+    with pytest.raises(disk.RunError, match="prepared was made with other settings: base.steps: 7"):
+        begin()
+    disk.write(ready / "config.json", other | {"seed": 3})
+    with pytest.raises(disk.RunError, match="seed: 3 -> 0"):
+        begin()
+    disk.write(ready / "config.json", other)
+    arm = tmp_path / "seed_0" / "arms" / "reference-0"
+    arm.mkdir(parents=True)
+    disk.write(arm / "versions.json", {"hashes": {"agent_start": "a" * 64}})
+    begin()
+    disk.write(arm / "versions.json", {"hashes": {"agent_start": "b" * 64}})
+    with pytest.raises(disk.RunError, match=r"reference-0 began with another start \(bbbbbb"):
+        begin()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_experiment_reads_and_shares_the_preparation(name):
     asked = evidence_plan.read(config.read(f"experiments/{name}"))
@@ -373,7 +404,9 @@ def out(tmp_path):
         folder(tmp_path, seed, "start", judged([[0, 0], [0, 1]]))
         folder(tmp_path, seed, "ceiling", judged([[1, 1], [1, 1]]))
         lines = [
-            step(0, 2, 90) | {"entropy": 0.5 + seed}, step(1, 2, 100) | {"entropy": 0.25},
+            step(0, 2, 90) | {"entropy": 0.5 + seed, "groups_without_variance": 5 / 9},
+            step(1, 2, 100) | {"entropy": 0.25},
+            *([{"phase": "curve", "step": 1, "success": 0.1}] if seed else []),
             {"phase": "curve", "step": 2, "success": 0.5 + 0.25 * seed},
             {"phase": "gates", "step": 0, "auc": None, "followed": 0.5},
         ]  # fmt: skip
@@ -390,13 +423,17 @@ def test_results_by_hand(out):
     assert claims == json.loads((out / "evidence.json").read_text())
     # Users a: 1/2; b: 0 (its second goal is missing). Only seed 0 has both arms.
     assert claims["claim_training_user"]["difference"] == pytest.approx(0.25)
-    assert set(claims["claim_training_user"]) == {"difference", "ci95"}
+    assert claims["claim_training_user"]["seeds"] == [0]
+    assert claims["claim_training_user"]["ci95_t"] is None  # of one seed
     assert claims["claim_csd"] is None and claims["seeds"] == 1
     held = json.loads((out / "results.json").read_text())["experiments"]["training_user"]
     arm = held["arms"]["simulator"]
     assert arm["mean"] == pytest.approx(0.75) and arm["seeds"] == [0, 1]
     assert arm["by_user"] == {"a": 0.5, "b": 1.0} and arm["ceiling"] == 1.0
     assert arm["own"]["mean"] == 0.5 and arm["learnable_tokens"] == 190
+    assert arm["taught_tokens"] == 140  # of the first step's 90, half of whose groups are flat
+    assert arm["missing"] == 0.25 and held["curve_start"] == 0.0
+    # Saved at step 1 by one seed alone, which was stopped there: no point of the mean.
     assert arm["curve"] == [[190.0, 0.625]]
     assert arm["steps"]["entropy"] == [[0, 1.0], [1, 0.25]]
     assert arm["steps"]["followed"] == [[0, 0.5]] and "gate_auc" not in arm["steps"]
@@ -413,11 +450,53 @@ def test_the_page_tells_what_there_is(out):
     held = results["experiments"]["training_user"]
     (found, csd) = page.claims(results["experiments"])
     assert found.difference == "+0.25" and csd.verdict == "not measured"
-    held["claims"]["claim_training_user"] |= {"seeds": [0, 1, 2, 3, 4], "ci95": [0.01, 0.4]}
+    held["claims"]["claim_training_user"] |= {
+        "seeds": [0, 1, 2, 3, 4], "by_seed": [0.2] * 5, "ci95": [0.01, 0.4]
+    }  # fmt: skip
     assert page.claims(results["experiments"])[0].verdict == "holds"
     held["claims"]["claim_training_user"]["ci95"] = [-0.01, 0.4]
     assert page.claims(results["experiments"])[0].verdict == "fails"
     assert list(evidence_figures.ordered(held))[0] == "start"
+
+
+def test_claims_are_told_in_parts_and_by_seed(out):
+    evidence_results.write(out)
+    held = json.loads((out / "results.json").read_text())["experiments"]["training_user"]
+    five = {"seeds": [0, 1, 2, 3, 4], "by_seed": [0.04, 0.0036, -0.03, 0.01, 0.03], "alpha": 0.05,
+            "difference": 0.01, "ci95_goals": [0.0, 0.02], "ci95_t": [-0.02, 0.04]}  # fmt: skip
+    told = lambda ci95: page.claims(
+        {"csd": held | {"claims": {"claim_csd": five | {"ci95": ci95}}}}
+    )[1]
+    verdicts = lambda ci95: [verdict for _, verdict in told(ci95).parts]
+    assert verdicts([-0.02, 0.04]) == ["holds", "not shown"]
+    assert verdicts([0.01, 0.04]) == ["holds", "shown"]
+    assert verdicts([-0.04, 0.04]) == ["fails", "not shown"]
+    assert told([-0.02, 0.04]).by_seed.startswith("+0.040 (seed 0), +0.004 (seed 1), −0.030")
+    assert told([-0.02, 0.04]).by_t == "−0.02 to 0.04"
+
+
+def test_an_experiment_of_other_models_is_named_and_left_out(out):
+    evidence_results.write(out)
+    old = disk.read(out / "experiments" / "training_user.json")
+    disk.write(out / "experiments" / "csd.json", old | {"made": "other", "claims": {}})
+    claims = evidence_results.write(out)
+    assert claims["claim_training_user"] is None and claims["seeds"] == 0
+    html = page.write(out).read_text()
+    assert "Who trains the agent: made with other models or measures" in html
+    assert "Coached self-distillation: made with other" not in html
+
+
+def test_what_was_wanted_is_told(out):
+    evidence_results.write(out)
+    held = json.loads((out / "results.json").read_text())["experiments"]["training_user"]
+    (own,) = page._wanted(held)
+    assert own[1:] == ("at least 0.9", "1.00", "yes")
+    gaps = {"gap_simulator": -0.06, "gap_assistant": 0.2}
+    rates = {"behaviour_rate_before": 0.5, "behaviour_rate_after": 0.65, "rising": 11,
+             "control_rate_after": 0.1, "bad_format_rate": 0.03}  # fmt: skip
+    measures = {"difficulty": {"gaps": {"start": gaps}}, "behaviours": rates}
+    told = page._wanted(held | {"arms": {}, "measures": measures})
+    assert [met for *_, met in told] == ["yes", "no", "yes", "yes", "no", "no", "yes"]
 
 
 def test_a_folder_where_nothing_has_finished_has_a_page(out):
@@ -429,5 +508,6 @@ def test_a_folder_where_nothing_has_finished_has_a_page(out):
 
 def test_labels_of_arms():
     assert evidence_figures.label("alpha_05") == "CSD, alpha 0.05"
+    assert evidence_figures.label("alpha_00") == evidence_figures.label("long_00") == "No CSD"
     assert evidence_figures.label("long_30_entropy") == "CSD, alpha 0.3, entropy"
     assert evidence_figures.label("leaking_coach") == "Leaking coach"

@@ -81,6 +81,12 @@ def test_each_takes_its_seeds_on_its_cores_and_what_is_done_is_told(tmp_path, ca
     assert all(f"finished done_{s}" in said for s in range(3)) and "working" not in said
 
 
+def test_more_processes_than_cores_share_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "_cores", lambda: sorted(os.sched_getaffinity(0))[:1])
+    share(tmp_path, "")
+    assert all((tmp_path / f"done_{seed}").exists() for seed in range(3))
+
+
 @pytest.mark.parametrize(
     "how, words",
     [

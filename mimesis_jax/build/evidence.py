@@ -58,7 +58,10 @@ def evidence(
         )
     models = {s: m for s, m in _models(out, start, seeds).items() if not only or s in only}
     compiled = compiles.Compiles()
-    jobs = {seed: _Seed(asked, out, seed, m, compiled).jobs() for seed, m in models.items()}
+    rooms = {seed: _Seed(asked, out, seed, m, compiled) for seed, m in models.items()}
+    for room in rooms.values():
+        room.check()
+    jobs = {seed: room.jobs() for seed, room in rooms.items()}
     todo = [seed for seed, own in jobs.items() if not all(job.done() for job in own)]
     shares = evidence_workers.count(workers, len(todo))
     try:
@@ -70,8 +73,11 @@ def evidence(
     every, what = [job for own in jobs.values() for job in own], f"{asked.name}, about seconds"
     if shares > 1:
         run = functools.partial(_again, config, out, seeds, start)
-        evidence_workers.share(run, todo, shares, out, every, what)
-        return _written(out)
+        try:
+            evidence_workers.share(run, todo, shares, out, every, what)
+        finally:
+            found = _written(out)
+        return found
     compiles.keep_programs(out / ".compiled")
     done = sum(job.weight for job in every if job.done())
     total = round(sum(job.weight for job in every))
@@ -139,6 +145,23 @@ class _Seed:
             self.asked.training.simulator,
         )  # fmt: skip
 
+    def check(self) -> None:
+        """Holds that what is finished began with these models. Raises RunError naming what did
+        not."""
+        if self.models.parent == self.path:
+            evidence_prepare.check(self._seeded(), self.models)
+        if not evidence_prepare.prepared(self.models):
+            return
+        phases = disk.read(self.models / "phases.json") or {}
+        mine = phases["agent_start"]["done"]["hash"]
+        for path in sorted(self.path.glob("arms/*/versions.json")):
+            theirs = disk.read(path)["hashes"].get("agent_start", mine)
+            if theirs != mine:
+                raise disk.RunError(
+                    f"{path.parent} began with another start ({theirs[:12]}...) than {self.models} "
+                    f"has ({mine[:12]}...): use another --out, or the --start that it was made with"
+                )
+
     def jobs(self) -> list[Job]:
         """The preparation where it is this OUT's own, the arms, the measures; in this order."""
         here = f"of seed {self.seed}"
@@ -169,8 +192,12 @@ class _Seed:
         return self.path / "arms" / self.asked.training.name(arm)
 
     def _prepare(self) -> None:
-        own = evidence_prepare.seeded(self.asked.demo, self.seed)
-        evidence_prepare.prepare(own, self.models, self.compiled, strict=self.asked.strict)
+        evidence_prepare.prepare(
+            self._seeded(), self.models, self.compiled, strict=self.asked.strict
+        )
+
+    def _seeded(self) -> ConfigDict:
+        return evidence_prepare.seeded(self.asked.demo, self.seed)
 
     def _train(self, arm: Arm) -> None:
         evidence_run.train(self.room, self.asked.training, arm)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from mimesis_jax import config as configs
-from mimesis_jax.build import evidence_measures, evidence_run, parts
+from mimesis_jax.build import evidence_measures, evidence_prepare, evidence_run, parts
 from mimesis_jax.build.evidence_arms import Arm, Training
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.trainers import agent
@@ -59,7 +59,17 @@ class Experiment:
             "steps": self.training.agent.steps,
             "tokens": self.training.tokens,
             "curve_goals": self.training.curve_goals,
+            "made": self.made(),
         }
+
+    def made(self) -> str:
+        """Hash of what experiments of one folder must have in common to be read together."""
+        told = {
+            "prepared": evidence_prepare.told(self.demo),
+            "simulator": dataclasses.asdict(self.training.simulator),
+            "evaluation": dataclasses.asdict(self.evaluation),
+        }
+        return configs.content_hash(told)
 
 
 def read(config: ConfigDict) -> Experiment:

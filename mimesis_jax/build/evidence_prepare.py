@@ -7,7 +7,9 @@ It is the demo up to its agents, in a run folder that `mimesis demo`, `mimesis t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from mimesis_jax import config as configs
 from mimesis_jax.build import begun, demo, measures, parts, sources, stages, world
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.runs import compiles, disk, folder
@@ -17,6 +19,7 @@ STAGES = (
     "drill", "base", "user_midtrain", "user_thoughts", "user_behaviours",
     *population.MODEL_USERS, "agent_start",
 )  # fmt: skip
+PARTS = ("vocab", "model", "shape", "engine", "world", "user_seat")
 
 
 def seeded(config: ConfigDict, seed: int) -> ConfigDict:
@@ -25,6 +28,29 @@ def seeded(config: ConfigDict, seed: int) -> ConfigDict:
     with own.unlocked():
         own.seed = seed
     return own
+
+
+def told(config: ConfigDict) -> dict[str, Any]:
+    """What of a demo's configuration makes a preparation, but its seed; as json values."""
+    stages = ("model_user" if name in population.MODEL_USERS else name for name in STAGES)
+    return {name: configs.plain(config[name]) for name in (*PARTS, *dict.fromkeys(stages))}
+
+
+def check(config: ConfigDict, path: Path) -> None:
+    """Holds that a finished preparation is of this configuration and seed.
+
+    Raises RunError naming what differs: its arms would begin with other models than the page says.
+    """
+    if not prepared(path):
+        return
+    before = folder.config(path)
+    wanted = told(config) | {"seed": config.seed}
+    here = {name: configs.plain(before[name]) for name in wanted if name in before}
+    if lines := configs.changes(here, wanted):
+        raise disk.RunError(
+            f"{path} was made with other settings: {'; '.join(lines[:5])}. Use them again, or "
+            "another --out"
+        )
 
 
 def prepared(path: Path) -> bool:

@@ -23,12 +23,17 @@ WATCHED = (
 def write(out: Path) -> dict[str, Any]:
     """Reads every experiment of the folder, writes OUT/results.json (all of it) and
     OUT/evidence.json (the claims), and gives the latter."""
+    paths = sorted((out / "experiments").glob("*.json"))
+    asked = {path: disk.read(path) for path in paths}
+    newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
+    made = asked[newest].get("made") if newest else None
     found = {
-        path.stem: Experiment(out, disk.read(path)).told()
-        for path in sorted((out / "experiments").glob("*.json"))
+        path.stem: Experiment(out, one).told() | {"stale": one.get("made") != made}
+        for path, one in asked.items()
     }
     claims = evidence(found)
-    disk.write(out / "results.json", {"experiments": found, "evidence": claims})
+    whole = {"experiments": found, "evidence": claims} | _made(out)
+    disk.write(out / "results.json", whole)
     disk.write(out / "evidence.json", claims)
     return disk.plain(claims)
 
@@ -37,7 +42,8 @@ def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
     """The claims with their intervals, from the experiments that have them; null where none has.
 
     claim_csd's alpha is the one that the configuration named before it was run, not the best.
-    seeds: in how many all arms of both claims are finished.
+    seeds: in how many all arms of the claims are finished. Experiments whose command has to be run
+    again, because another one was run with other models or measures since, are left out.
     """
     told: dict[str, Any] = dict.fromkeys(
         ("claim_training_user", "claim_csd", "dose", "mechanism", "difficulty", "seeds")
@@ -45,18 +51,44 @@ def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
     counts = []
     dose: list[dict[str, Any]] = []
     for experiment in found.values():
+        if experiment["stale"]:
+            continue
         for claim, one in experiment["claims"].items():
-            told[claim] = {"difference": one["difference"], "ci95": one["ci95"]}
+            kept = ("difference", "ci95", "ci95_t", "seeds", "by_seed")
+            told[claim] = {name: one.get(name) for name in kept}
             if claim == "claim_csd":
                 told[claim]["alpha"] = one["alpha"]
             counts.append(len(one["seeds"]))
         dose += [point for curve in experiment["dose"].values() for point in curve]
         seen = experiment["measures"]
         if "mechanism" in seen:
-            told["mechanism"] = {k: seen["mechanism"][k] for k in ("auc_true", "auc_placebo")}
+            kept = ("auc_true", "auc_true_ci95_t", "auc_placebo", "auc_placebo_ci95_t", "seeds")
+            told["mechanism"] = {name: seen["mechanism"][name] for name in kept}
         if "difficulty" in seen:
             told["difficulty"] = seen["difficulty"]["gaps"]
+            told["difficulty_seeds"] = seen["difficulty"]["seeds"]
+        if "behaviours" in seen:
+            told["behaviours"] = {
+                k: v for k, v in seen["behaviours"].items() if k != "behaviour_rates"
+            }
     return told | {"dose": dose, "seeds": min(counts, default=0)}
+
+
+def _made(out: Path) -> dict[str, Any]:
+    """Seconds spent on the whole folder, and with which code its run folders were begun."""
+    seconds: dict[str, float] = {}
+    revisions: dict[str, int] = {}
+    for path in sorted(out.glob("seed_*/**/phases.json")):
+        kind = {"prepared": "preparation", "arms": "arms", "measured": "measures"}
+        room = path.parent.name if path.parent.name == "prepared" else path.parent.parent.name
+        name = kind.get(room, room)
+        spent = sum(one.get("seconds", 0.0) for one in (disk.read(path) or {}).values())
+        seconds[name] = seconds.get(name, 0.0) + spent
+        git = (disk.read(path.parent / "versions.json") or {}).get("git") or {}
+        revision = f"{str(git.get('revision'))[:12]}{', changed' if git.get('dirty') else ''}"
+        revisions[revision] = revisions.get(revision, 0) + 1
+    seconds["all"] = sum(seconds.values())
+    return {"seconds": seconds, "revisions": revisions}
 
 
 class Experiment:
@@ -85,6 +117,9 @@ class Experiment:
             },
             "measures": self._measures(),
             "goals_needed": self._needed(arms),
+            "curve_start": self.curve_start() if "start" in arms else None,
+            "curve_goals": self.asked["curve_goals"],
+            "folders": sorted({arm["folder"] for arm in arms.values()}),
             "seconds": self._seconds(),
         }
 
@@ -132,6 +167,7 @@ class Experiment:
         return {
             "arm": {k: v for k, v in arm.items() if k != "folder"},
             "seeds": seeds,
+            "missing": float(np.mean(~np.isfinite(values))),
             **evidence_seeds.told(whole),
             "by_user": {
                 user: pooled.over(values[:, [i]]).mean for i, user in enumerate(users)
@@ -148,20 +184,31 @@ class Experiment:
             **self._training(arm, seeds),
         }  # fmt: skip
 
+    def curve_start(self) -> float | None:
+        """Success of the start with the few goals that learning curves are measured on."""
+        start = self.asked["arms"].get("start")
+        few = self.asked["curve_goals"]
+        found = self.judged(start["folder"]) if start and few else {}
+        if not found:
+            return None
+        return pooled.over(self.success(start["folder"], sorted(found))[:, :, :few]).mean
+
     def _training(self, arm: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
         """Means over seeds: the learning curve by tokens, and what is watched at each step."""
         steps: dict[str, dict[int, list[float]]] = {}
         tokens: dict[int, list[float]] = {}
         total, folder = [], arm["folder"]
+        taught: list[float] = []
         # A supervised arm's steps were counted out so that it is given as many.
         supervised = arm["learns"] == "perfect" and self.asked["tokens"]
         planned = self.asked["tokens"] * self.asked["steps"] if supervised else None
         for seed in seeds:
-            so_far = {0: 0}
+            so_far, flat = {0: 0}, 0.0
             for line in disk.lines(self._at(seed, "arms", folder) / "metrics.jsonl"):
                 step, phase = line["step"], line["phase"]
                 if phase == STAGE and "learnable_tokens" in line:
                     so_far[step + 1] = so_far.get(step, 0) + line["learnable_tokens"]
+                    flat += line["learnable_tokens"] * line.get("groups_without_variance", 0.0)
                     named = {name: line[name] for name in WATCHED if name in line}
                 elif phase == "curve":
                     named = {"curve": line["success"]}
@@ -174,11 +221,18 @@ class Experiment:
                     if value is not None:
                         steps.setdefault(name, {}).setdefault(step, []).append(value)
             total.append(so_far[max(so_far)])
+            taught.append(total[-1] - flat)
+        # A step that not all seeds have was saved where one of them was stopped.
+        steps = {
+            name: {step: values for step, values in line.items() if len(values) == len(seeds)}
+            for name, line in steps.items()
+        }
         mean = lambda found: {step: float(np.mean(values)) for step, values in found.items()}
         curve = steps.pop("curve", {})
         at = mean(tokens)
         return {
             "learnable_tokens": float(np.mean(total)) if any(total) else planned,
+            "taught_tokens": float(np.mean(taught)) if any(total) else None,
             "curve": [[at[step], value] for step, value in sorted(mean(curve).items())],
             "steps": {name: sorted(mean(found).items()) for name, found in steps.items()},
         }

@@ -6,19 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from mimesis_jax.evaluation import pooled, statistics
+from mimesis_jax.evaluation import pooled
 from mimesis_jax.users import behaviours
 
 
 def told(whole: pooled.Pooled) -> dict[str, Any]:
-    """A pooled mean: its intervals, and each seed's."""
+    """A pooled mean: its intervals, and each seed's.
+
+    ci95_t: by the seeds' values alone, with Student's t. A bootstrap of few seeds is too narrow
+    where they are what differs (of five by a third); this one is not.
+    """
     return {
         "mean": whole.mean,
         "ci95": [whole.interval.low, whole.interval.high],
         "ci95_goals": [whole.goals.low, whole.goals.high],
+        "ci95_t": _by_t(whole.by_seed),
         "by_seed": list(whole.by_seed),
     }
+
+
+def _by_t(values: Sequence[float | None]) -> list[float] | None:
+    there = np.array([v for v in values if v is not None and np.isfinite(v)])
+    if len(there) < 2:
+        return None
+    half = stats.t.ppf(0.975, len(there) - 1) * there.std(ddof=1) / np.sqrt(len(there))
+    return [float(there.mean() - half), float(there.mean() + half)]
 
 
 def _mean(values) -> float:
@@ -70,11 +84,11 @@ def _mechanism(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     honesty = {
         coach: _mean([one["honesty"][coach] for one in found]) for coach in found[0]["honesty"]
     }
-    apart = [one["auc_true"] for one in found if one["auc_true"] is not None]
-    if len(apart) > 1:
-        interval = statistics.mean_ci(apart, list(range(len(apart))))
-        held["auc_true_ci95"] = [interval.low, interval.high]
-    return held | {"honesty": honesty, "by_seed": apart}
+    for name in ("auc_true", "auc_placebo"):
+        seen = [one[name] for one in found if one[name] is not None]
+        held[f"{name}_by_seed"] = seen
+        held[f"{name}_ci95_t"] = _by_t(seen)
+    return held | {"honesty": honesty}
 
 
 MEASURES = {"behaviours": _behaviours, "difficulty": _difficulty, "mechanism": _mechanism}

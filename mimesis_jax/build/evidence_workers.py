@@ -26,6 +26,7 @@ from mimesis_jax.runs import disk, progress, signals
 MEMORY = 4 << 30  # bytes a process is given; it was seen to use 1.6e9
 LOOK = 2.0  # seconds between two looks at what is finished
 PATIENCE = 120.0  # seconds in which a process that was asked to end saves where it is
+WORDS = 2000  # most characters that a process says of what went wrong; its log has the rest
 LOGS = "logs"
 
 
@@ -92,7 +93,7 @@ def share(
     for i in range(workers):
         own = tuple(seeds[i::workers])
         log = out / LOGS / f"seeds_{'_'.join(map(str, own))}.log"
-        works.append(Work(run, own, log, tuple(cores[i::workers])))
+        works.append(Work(run, own, log, tuple(cores[i::workers]) or (cores[i % len(cores)],)))
     said = "; ".join(f"{work.name} in {work.log}" for work in works)
     print(f"{workers} processes share the seeds and say how they do: {said}", file=sys.stderr)
     spawn = multiprocessing.get_context("spawn")
@@ -169,13 +170,13 @@ def _end(processes: Sequence[Any]) -> None:
 def _work(work: Work, pipe: Any) -> None:
     """Runs a process's seeds; what it could not do is sent, and nothing when all went well."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears it, and asks us to end
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, work.cores)
     with open(work.log, "a", buffering=1) as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, work.cores)
         with signals.heard():
             work.run(work.seeds)
     except signals.Terminated as ended:
@@ -185,7 +186,7 @@ def _work(work: Work, pipe: Any) -> None:
         traceback.print_exc()
         own = type(error).__module__.startswith("mimesis_jax")
         told = str(error) if own else f"{type(error).__name__}: {error} (see {work.log})"
-        pipe.send(told)
+        pipe.send(told[:WORDS])  # more than the pipe holds would wait for a reader
 
 
 def _end_with_parent() -> None:

@@ -42,6 +42,8 @@ def label(name: str) -> str:
         rest = name.removeprefix(prefix)
         if rest != name and rest[:2].isdigit():
             more = rest[2:].replace("_", " ")
+            if not int(rest[:2]):
+                return "No CSD"
             return f"CSD, alpha {int(rest[:2]) / 100:g}{more and ',' + more}"
     return name.replace("_", " ").capitalize()
 
@@ -67,6 +69,7 @@ def ordered(held: Mapping[str, Any]) -> dict[str, Any]:
 def success(held: Mapping[str, Any], arms: Mapping[str, Any]) -> figures.Tracks:
     """Each arm's mean and interval; beside it, as a ring, what its coach's notes lead to."""
     tone = tones(list(arms))
+    most = max(len(arm["seeds"]) for arm in arms.values())
     rows = []
     for name, arm in arms.items():
         marks = []
@@ -79,9 +82,16 @@ def success(held: Mapping[str, Any], arms: Mapping[str, Any]) -> figures.Tracks:
             marks.append(figures.Mark("span", *ends, tone[name]))
         at = figures.UNIT.at(arm["mean"] or 0.0)
         marks.append(figures.Mark("ring" if scripted else "dot", at, tone=tone[name]))
-        rows.append(figures.Row(label(name), tuple(marks), numbers.show(arm["mean"]), _gap(arm)))
+        note = [_gap(arm)]
+        if len(arm["seeds"]) < most:
+            note.append(f"{len(arm['seeds'])} seed{'s' if len(arm['seeds']) > 1 else ''}")
+        if ceiling is not None and not scripted:
+            note.append(f"of {numbers.show(ceiling)}")
+        told = "; ".join(word for word in note if word)
+        rows.append(figures.Row(label(name), tuple(marks), numbers.show(arm["mean"]), told))
+    over = "goals and seeds" if most > 1 else "goals; one seed, so nothing is known of others"
     return figures.Tracks(
-        "Success over nine users whom nobody trained with, 95 % interval over goals and seeds",
+        f"Success over nine users whom nobody trained with, 95 % interval over {over}",
         ("Arm", "Success", f"Mean, and difference to {label(held['against'])}"), tuple(rows),
         figures.UNIT.marked(),
     )  # fmt: skip
@@ -121,14 +131,17 @@ def _point(point: Mapping[str, Any]) -> figures.Point:
 
 def curves(held: Mapping[str, Any], arms: Mapping[str, Any]) -> list[figures.Panel]:
     """Success with the evaluation users by learnable tokens; many arms are drawn in two panels."""
-    start = numbers.finite(held["arms"].get("start", {}).get("mean"))
+    start = numbers.finite(held.get("curve_start"))
     lined = {name: arm for name, arm in arms.items() if arm["curve"]}
     doses = {point["arm"] for points in held["dose"].values() for point in points}
     groups = [("", list(lined))]
     if len(lined) > MOST_LINES and doses:
         kept = [n for n in lined if n in doses]
         base = [n for n in kept if n == held["against"]]
-        groups = [(", by dose", kept), (", by form", base + [n for n in lined if n not in doses])]
+        forms, each = [n for n in lined if n not in doses], MOST_LINES - 1
+        groups = [(", by dose", kept)]
+        for at in range(0, len(forms), each):
+            groups.append((", by form" if not at else ", more forms", base + forms[at : at + each]))
     tone = tones(list(arms))
     drawn = []
     for words, names in groups:
