@@ -203,6 +203,7 @@ SHAPES = [
     dataclasses.replace(WIDE, rows=1, length=144, learned=60),  # the trees are cut
     dataclasses.replace(WIDE, rows=2, length=208, learned=96),
     dataclasses.replace(WIDE, rows=3),
+    dataclasses.replace(WIDE, rows=2, length=208, learned=96, inside=True),
 ]
 
 

@@ -1,5 +1,7 @@
 """The forest at array level: hand-worked rows, and properties of random trees."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -80,6 +82,38 @@ def test_only_child_runs_lie_without_padding():
     assert forest.tokens[0].tolist() == [1, 2, 3, 4, 5, 6, 0, 0]
     assert forest.source[0].tolist() == [2, 4]
     assert forest.store[0].tolist() == [-1, -1]
+
+
+def test_a_fork_inside_a_chunk_by_hand():
+    """The first child goes on in its parent's last chunk; the second starts from inside of it."""
+    one = (run([1, 2, 3, 4, 5]), run([6, 7, 8], 0, scored=[0]), run([9, 10], 0, scored=[0]))
+    shape = pack.Shape(rows=1, length=12, chunk=4, learned=2, slots=1, inside=True)
+    (forest,) = pack.pack([one], shape).forests
+    assert forest.tokens[0].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0]
+    assert forest.load[0].tolist() == [1, -1, 0] and forest.store[0].tolist() == [-1, 0, -1]
+    assert forest.kept[0].tolist() == [4, 1, 4]  # after the 5
+    assert forest.halo[0].tolist() == [[12] * 3, [1, 2, 3], [2, 3, 4]]
+    assert forest.last[0].tolist() == [12] * 5 + [8] * 3 + [12] * 2 + [11, 12]
+    assert forest.source[0].tolist() == [4, 4] and forest.target[0].tolist() == [6, 9]
+
+
+def test_a_chunk_keeps_one_state():
+    """Parent and first child would both fork in the first chunk, so the child gets a new one."""
+    ids = iter(range(1, 40))
+    some = lambda n, parent=-1: run([next(ids) for _ in range(n)], parent)
+    one = (some(1), some(2, 0), some(9, 0), some(1, 1), some(1, 1), some(1, 2), some(1, 2))
+    shape = pack.Shape(rows=1, length=40, chunk=4, learned=1, slots=2, inside=True)
+    (forest,) = pack.pack([one], shape).forests
+    assert forest.tokens[0, :12].tolist() == [1, 0, 0, 0, 2, 3, 13, 0, 14, 0, 0, 0]
+    assert forest.store[0, :3].tolist() == [0, 1, -1] and forest.kept[0, :3].tolist() == [1, 2, 4]
+    # A leaf needs no state of its own: it stays.
+    two = (some(1), some(2, 0), some(9, 0))
+    (forest,) = pack.pack([two], shape).forests
+    assert forest.valid[0, :8].tolist() == [True] * 3 + [False] + [True] * 4
+    # Nowhere do more places come out than with forks at chunks' ends.
+    ends = dataclasses.replace(shape, inside=False)
+    length = lambda trees, shape: sum(b.length for t in trees for b in pack.blocks(t, shape))
+    assert length([one, two], shape) < length([one, two], ends)
 
 
 def test_halo_crosses_two_generations():
@@ -180,21 +214,25 @@ def check_row(forest, b, paths):
     carried: list[int] = []
     for k in range(T // C):
         load, store = int(forest.load[b, k]), int(forest.store[b, k])
+        kept = C if forest.kept is None else int(forest.kept[b, k])
         if load >= 0:
             carried = [] if load == forest.slots else state[load]
         real = [t for t in range(k * C, k * C + C) if valid[t]]
         if real:
             halo = [int(ids[h]) for h in forest.halo[b, k] if h < T]
             assert halo == paths[int(ids[real[0]])][:-1][-3:]
+        before: list[list[int]] = [carried]
         for t in real:
             line = paths[int(ids[t])]
             assert [int(i) for i in ids[mask[t]]] == line  # the mask is ancestry
             assert forest.position[b, t] == len(line) - 1
             carried = carried + [int(ids[t])]
             assert carried == line  # the state has read the path and nothing else
+            before.append(carried)
+        assert 1 <= kept <= C
         if store >= 0:
             assert store < forest.slots
-            state[store] = carried
+            state[store] = before[min(kept, len(real))]
     for m in range(forest.source.shape[1]):
         if forest.target[b, m]:
             line = paths[int(forest.target[b, m])]
@@ -203,10 +241,11 @@ def check_row(forest, b, paths):
             assert forest.weight[b, m] == forest.old_logp[b, m] == forest.source[b, m] == 0
 
 
-@given(forests())
+@pytest.mark.parametrize("inside", [False, True])
+@given(trees=forests())
 @settings(max_examples=60, deadline=None)
-def test_arrays_say_what_the_trees_say(trees):
-    packed = pack.pack(trees, SHAPE)
+def test_arrays_say_what_the_trees_say(inside, trees):
+    packed = pack.pack(trees, dataclasses.replace(SHAPE, inside=inside))
     paths = paths_of(trees)
     for forest in packed.forests:
         assert forest.tokens.shape == (2, 64)
@@ -221,10 +260,11 @@ def test_arrays_say_what_the_trees_say(trees):
     assert sum(int(f.valid.sum()) for f in packed.forests) >= sum(len(s) for t in trees for s in t)
 
 
-@given(forests(most=3))
+@pytest.mark.parametrize("inside", [False, True])
+@given(trees=forests(most=3))
 @settings(max_examples=40, deadline=None)
-def test_a_tree_longer_than_a_row_is_cut_with_weightless_ancestors(trees):
-    short = pack.Shape(rows=1, length=44, chunk=4, learned=9, slots=4)
+def test_a_tree_longer_than_a_row_is_cut_with_weightless_ancestors(inside, trees):
+    short = pack.Shape(rows=1, length=44, chunk=4, learned=9, slots=4, inside=inside)
     # the longest path here may be 8 * 8 tokens: keep only trees whose paths fit
     trees = [t for t in trees if max(len(tree.path(t, i).ids) for i in range(len(t))) <= 44]
     packed = pack.pack(trees, short)

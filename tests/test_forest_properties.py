@@ -60,6 +60,9 @@ def graded(spec, params, forest):
     return logp, grads
 
 
+INSIDE = dataclasses.replace(SHAPE, inside=True)
+
+
 def run(trees, shape, spec=SPEC):
     """Log-probs [n_scored] and gradients of the weighted sum, over all micro-batches."""
     packed = pack.pack(trees, shape)
@@ -135,19 +138,21 @@ HAND = {
 }
 
 
+@pytest.mark.parametrize("shape", [SHAPE, INSIDE], ids=["ends", "inside"])
 @pytest.mark.parametrize("name", HAND)
-def test_hand_made_forests_score_as_their_paths(name):
+def test_hand_made_forests_score_as_their_paths(name, shape):
     trees = [grown(np.random.default_rng(1), *HAND[name])] * 4  # two a row: the second reuses slots
-    logp, grads = run(trees, SHAPE)
+    logp, grads = run(trees, shape)
     wanted, wanted_grads = run(apart(trees), ALONE)
     np.testing.assert_allclose(logp, wanted, atol=1e-4)
     close(grads, wanted_grads, 1e-4)
 
 
-@given(forests())
+@pytest.mark.parametrize("shape", [SHAPE, INSIDE], ids=["ends", "inside"])
+@given(trees=forests())
 @settings(max_examples=60, deadline=None)
-def test_random_forests_score_as_their_paths(trees):
-    logp, grads = run(trees, SHAPE)
+def test_random_forests_score_as_their_paths(shape, trees):
+    logp, grads = run(trees, shape)
     wanted, wanted_grads = run(apart(trees), ALONE)
     np.testing.assert_allclose(logp, wanted, atol=1e-4)
     close(grads, wanted_grads, 1e-4)

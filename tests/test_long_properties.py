@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from test_forest_properties import (
     ALONE,
     HAND,
+    INSIDE,
     PARAMS,
     SHAPE,
     SPEC,
@@ -56,18 +57,19 @@ def graded(params, forest):
     return logp, grads
 
 
-def long(trees):
+def long(trees, shape=SHAPE):
     """Log-probs [n_scored] and gradients of the weighted sum, all rows being long."""
-    packed = pack.pack(trees, SHAPE)
+    packed = pack.pack(trees, shape)
     results = [graded(PARAMS, blocks.plan(forest, size=32)) for forest in packed.forests]
     grads = jax.tree.map(lambda *g: sum(g), *(g for _, g in results))
     return pack.gather([logp for logp, _ in results], packed), grads
 
 
+@pytest.mark.parametrize("shape", [SHAPE, INSIDE], ids=["ends", "inside"])
 @pytest.mark.parametrize("name", ["thinking turns", "a shared prompt"])
-def test_hand_made_forests_score_as_their_paths(name):
+def test_hand_made_forests_score_as_their_paths(name, shape):
     trees = [grown(np.random.default_rng(1), *HAND[name])] * 4  # slots are reused, over groups too
-    logp, grads = long(trees)
+    logp, grads = long(trees, shape)
     wanted, wanted_grads = run(apart(trees), ALONE)
     np.testing.assert_allclose(logp, wanted, atol=1e-4)
     close(grads, wanted_grads, 1e-4)
@@ -80,7 +82,16 @@ def test_random_forests_score_as_their_paths(trees):
     wanted, wanted_grads = run(apart(trees), ALONE)
     np.testing.assert_allclose(logp, wanted, atol=1e-4)
     close(grads, wanted_grads, 1e-4)
-    assert graded._cache_size() == 1  # no program anew from row to row
+    assert graded._cache_size() <= 2  # no program anew from row to row; one for forks inside
+
+
+@given(forests())
+@settings(max_examples=10, deadline=None)
+def test_random_forests_that_fork_inside_chunks_score_as_their_paths(trees):
+    logp, grads = long(trees, INSIDE)
+    wanted, wanted_grads = run(apart(trees), ALONE)
+    np.testing.assert_allclose(logp, wanted, atol=1e-4)
+    close(grads, wanted_grads, 1e-4)
 
 
 @given(forests(), st.integers(0, 2**32 - 1))

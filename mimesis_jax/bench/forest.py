@@ -8,9 +8,10 @@ padded  one sequence a thinking turn with its whole history, padded to the longe
 packed  the same sequences, several a row, so that hardly a place is padding
 
 Each form runs at its own best chunk, micro-batch, attention (dense, or in blocks) and row length,
-swept and printed: chunks, then micro-batches, then blocks, on the dialogues of 8 turns (for those
-of log-normal lengths and the demo's on their own), row lengths on every workload: of all those laid
-out, the two that compute least are timed. The best of each form then run in turn, and medians
+swept and printed: chunks, then micro-batches, then blocks, then (the forest) whether forks lie
+inside chunks, on the dialogues of 8 turns (for those of log-normal lengths, the worst case and the
+demo's on their own), row lengths on every workload: of all those laid out, the two that compute
+least are timed. The best of each form then run in turn, and medians
 count. `padded` and `packed` are their times over the forest's; the token ratios beside them are
 tokens computed, padding included, over the forest's, which the times could reach if a token cost
 the same in each form. It does not: the same learned tokens are a larger share of fewer tokens, so
@@ -20,9 +21,10 @@ forest's real tokens a second over those of the better plain rows. `cpu_padded` 
 the ratios of processor time: on a machine that others use they are the steadier ones.
 
 Workloads: 4, 8 and 16 thinking turns of 60 public and 60 private tokens; log-normal lengths of mean
-60; the worst case, every part one token longer than the chunk that the dialogues of 8 turns are
-best at; the demo's own dialogues, the user's chair (it thinks) and the agent's (a line each, copies
-of a goal share their prompt).
+60, in a batch twice as large, since four dialogues of such lengths leave rows a quarter empty; the
+worst case, every part one token longer than the chunk that the dialogues of 8 turns are best at;
+the demo's own dialogues, the user's chair (it thinks) and the agent's (a line each, copies of a
+goal share their prompt).
 """
 
 from __future__ import annotations
@@ -126,10 +128,10 @@ class Bench:
                 str(b.setting.chunk): b.tokens / s for b, s in zip(tried, seconds, strict=True)
             }
             chosen, least = tried[int(np.argmin(seconds))].setting, min(seconds)
-            for knob, values in (("tokens", sweep.micro[:-1]), ("block", sweep.blocks)):
-                other: list[forms.Setting] = [
-                    dataclasses.replace(chosen, **{knob: value}) for value in values
-                ]
+            forks = (True,) if name == "forest" else ()
+            knobs: Any = (("tokens", sweep.micro[:-1]), ("block", sweep.blocks), ("inside", forks))
+            for knob, values in knobs:
+                other = [dataclasses.replace(chosen, **{knob: value}) for value in values]
                 laid = [forms.lay(name, trees, setting, self.spec) for setting in other]
                 for setting, time in zip(other, self._seconds(trainer, laid), strict=True):
                     chosen, least = min((chosen, least), (setting, time), key=lambda one: one[1])
@@ -219,21 +221,21 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     bench = Bench(spec, parameters(spec), sweep)
     part = 6 if args.quick else 60
 
-    def dialogues(turns: int, parts: workloads.Lengths, mean: float, seed: int = 0):
-        count = max(2, round(sweep.size / (2 * mean * turns)))
+    def dialogues(turns: int, parts: workloads.Lengths, mean: float, seed: int = 0, times=1):
+        count = max(2, round(times * sweep.size / (2 * mean * turns)))
         return workloads.thinking(count, turns, parts, parts, spec.vocab, seed)
 
     same = {k: dialogues(k, workloads.constant(part), part) for k in (4, 8, 16)}
     tuned, chunks = bench.tune("8 turns", same[8])
     turns = {str(k): bench.compare(f"{k} turns", same[k], tuned, exact=k == 16) for k in same}
     spread = workloads.lognormal(part, most=7 * part)
-    uneven = dialogues(8, spread, part, 1)
+    uneven = dialogues(8, spread, part, 1, times=2)  # four of such lengths fill no rows
     loose, _ = bench.tune("log-normal", uneven)
     lognormal = bench.compare("log-normal", uneven, loose)
     worst = tuned["forest"].chunk + 1
-    worst_case = bench.compare(
-        f"every part {worst} tokens", dialogues(8, workloads.constant(worst), worst), tuned
-    )
+    ragged, title = dialogues(8, workloads.constant(worst), worst), f"every part {worst} tokens"
+    hard, _ = bench.tune(title, ragged)
+    worst_case = bench.compare(title, ragged, hard)
     recorded = _demo(spec, args.quick)
     short, short_chunks = bench.tune(*recorded[0])
     demo, lines = (bench.compare(*one, short) for one in recorded)
@@ -245,6 +247,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
         "chunks": chunks, "demo_chunks": short_chunks,
         "tuned": {name: str(setting) for name, setting in tuned.items()},
         "lognormal_tuned": {name: str(setting) for name, setting in loose.items()},
+        "worst_tuned": {name: str(setting) for name, setting in hard.items()},
         "demo_tuned": {name: str(setting) for name, setting in short.items()},
         "sweep": dataclasses.asdict(sweep),
         "parameters": decoder.parameter_count(spec), "measured": "forward and backward, GRPO + CSD",

@@ -32,16 +32,19 @@ KNOBS = {k: np.float32(v) for k, v in dataclasses.asdict(reinforce.Loss(alpha=0.
 class Setting:
     """chunk: C. stretch: row length as a multiple of the longest item. tokens: places of a
     micro-batch at most (more where one row has more). block: of the attention's lists in all
-    rows; None: those of Shape, and a dense mask in short rows."""
+    rows; None: those of Shape, and a dense mask in short rows. inside: see pack.Shape."""
 
     chunk: int
     stretch: float
     tokens: int
     block: int | None = None
+    inside: bool = False
 
     def __str__(self) -> str:
         lists = "" if self.block is None else f", attention in blocks of {self.block}"
-        return f"C {self.chunk}, rows x {self.stretch:g}, micro-batches of {self.tokens}{lists}"
+        forks = ", forks inside chunks" if self.inside else ""
+        told = f"C {self.chunk}, rows x {self.stretch:g}, micro-batches of {self.tokens}"
+        return told + lists + forks
 
     def rows(self, longest: int, slots: int) -> pack.Shape:
         """One row of any number of learned tokens that holds the longest item: whole chunks, and
@@ -52,7 +55,9 @@ class Setting:
         whole = -(-length // block) * block
         if whole > dense:  # rounded up, a short row may be one that needs blocks
             length = whole
-        return pack.Shape(1, length, self.chunk, length, slots, dense=dense, block=block)
+        return pack.Shape(
+            1, length, self.chunk, length, slots, dense=dense, block=block, inside=self.inside
+        )
 
 
 @dataclasses.dataclass
@@ -115,7 +120,7 @@ def lay(
     chunk = setting.chunk
     if name == "forest":
         items, numbers = list(trees), np.arange(tree.scored_count(trees))
-        free = pack.Shape(1, 1 << 20, chunk, 1 << 20, slots)
+        free = pack.Shape(1, 1 << 20, chunk, 1 << 20, slots, inside=setting.inside)
         longest = max(block.length for one in items for block in pack.blocks(one, free))
     else:
         expanded = expansion.expand(trees)

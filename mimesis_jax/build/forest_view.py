@@ -206,7 +206,7 @@ def laid(
 def _block(one, name, block: order.Block, cursor, count, shape, renderer):
     """The drawn segments of a block that begins at `cursor`, numbered from `count` + 1."""
     place = {int(s[0]): (int(s[1]) + cursor, k) for k, s in enumerate(block.segments)}
-    states = _states(block, shape.chunk)
+    states = _states(block)
     drawn = []
     for k, (i, start, depth, end, _, own) in enumerate(block.segments.tolist()):
         part = one[i]
@@ -229,11 +229,11 @@ def _block(one, name, block: order.Block, cursor, count, shape, renderer):
     return drawn
 
 
-def _states(block: order.Block, chunk: int) -> list[str]:
+def _states(block: order.Block) -> list[str]:
     """For each segment where its state comes from, and the slot that keeps it at a run's end."""
     came = {order.ZERO: "starts from nothing", -1: "carries on"}
-    starts = {int(first) * chunk: int(load) for first, load, _, _ in block.runs}
-    kept = {int(first) * chunk: int(store) for first, _, _, store in block.runs}
+    starts = {int(start): int(load) for start, _, load, *_ in block.runs}
+    kept = {int(start): int(store) for start, *_, store, _ in block.runs}
     found: list[str] = []
     slot = -1
     for start in block.segments[:, 1].tolist():

@@ -21,7 +21,7 @@ class Laid:
     start, before, end, depth, own: [n], see order.Block; `before` is R * T where there is none,
       `end` counts from the row's first place.
     count: [n] tokens. to: [k] place of each token, ascending. of: [k] its number among all tokens
-      of the trees. runs: [r, 4], see order.Block, chunks counted over all rows.
+      of the trees. runs: [r, 6], see order.Block, chunks counted over all rows.
     """
 
     start: np.ndarray
@@ -75,7 +75,8 @@ def _lay(size: np.ndarray, placed, rows, shape: Shape) -> Laid:
             move = (first, cursor, 0, cursor - r * shape.length, cursor, 0)
             segments.append(block.segments + move)
             segments[-1][block.segments[:, 4] < 0, 4] = len(rows) * shape.length
-            runs.append(block.runs + (cursor // shape.chunk, 0, cursor // shape.chunk, 0))
+            before = cursor // shape.chunk
+            runs.append(block.runs + (cursor, before, 0, before, 0, 0))
             cursor += block.length
     number, start, depth, end, before, own = np.concatenate(segments).T
     count = size[number]
@@ -115,10 +116,17 @@ def _chunks(laid: Laid, previous: np.ndarray, rows: int, shape: Shape) -> dict[s
     halo[:, 0] = previous[halo[:, 1]]
     halo = np.where(halo == none, shape.length, halo % shape.length)
     load, store = np.full((2, none // shape.chunk), -1, np.int32)
-    first, loaded, last, stored = laid.runs.T
-    load[first] = np.where(loaded == order.ZERO, shape.slots, loaded)
-    store[last] = stored
-    return {"halo": halo.astype(np.int32), "load": load, "store": store}
+    _, first, loaded, last, stored, tokens = laid.runs.T
+    # A run that carries on may begin, and one that ends without a fork may end, inside a chunk that
+    # another one loads or stores for.
+    loads, stores = loaded != -1, stored != -1
+    load[first[loads]] = np.where(loaded == order.ZERO, shape.slots, loaded)[loads]
+    store[last[stores]] = stored[stores]
+    told = {"halo": halo.astype(np.int32), "load": load, "store": store}
+    if shape.inside:
+        told["kept"] = np.full(none // shape.chunk, shape.chunk, np.int32)
+        told["kept"][last[stores]] = tokens[stores]
+    return told
 
 
 def _learned(

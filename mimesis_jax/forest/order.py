@@ -1,8 +1,10 @@
 """The order of one tree: only-child runs merged, forks depth first, slots as a stack, cuts.
 
 A *run* is a chain of segments in which each has one child, laid down without padding between
-them. A *block* is a root with its subtree (or the part of it that fits a row), laid out from
-offset 0; `pack` puts blocks into rows.
+them. After a fork the first child's run begins at the next chunk, or (`inside`) goes on where the
+run before it ended, unless that one's chunk would have to keep two states. A *block* is a root with
+its subtree (or the part of it that fits a row), laid out from offset 0; `pack` puts blocks into
+rows.
 
 At a fork the child that needs the most slots comes last, otherwise the smaller subtree first: a
 node's state waits in a slot only until its last child has loaded it, so the slots in use are
@@ -26,8 +28,9 @@ class Block:
     segments: [n, 6] int64, a segment a row, in the order laid down: its index in the tree, its
       first token's offset, its depth on the path, the end of its subtree, the offset of the token
       before it on its path (-1 none), whether it is scored here.
-    runs: [r, 4] int64, a run a row: first chunk, load (-1 carry on, ZERO, or a slot), last chunk,
-      store (-1 none, or a slot).
+    runs: [r, 6] int64, a run a row: its first token's offset, its first chunk, load (-1 carry on,
+      ZERO, or a slot), last chunk, store (-1 none, or a slot), tokens of that chunk before the
+      state that is kept.
     length: tokens with padding. learned: tokens scored here. pairs: (token, token it sees) pairs.
     slots: state slots needed.
     """
@@ -45,43 +48,72 @@ class Sizes:
     """What is known of each segment's subtree before the order is fixed (keys: segments).
 
     only: the only child. kids: children at a fork, in order (of the last segment of the run).
-    run: tokens from here to the end of the run. size: padded tokens of the subtree if a run starts
-    here. need: slots.
+    run: tokens from here to the end of the run, which is `tail`. size: padded tokens of the subtree
+    if a run starts here, at a chunk's first token. need: slots.
     """
+
+    chunk: int
+    inside: bool
 
     only: dict[int, int]
     kids: dict[int, list[int]]
     run: dict[int, int]
+    tail: dict[int, int]
     size: dict[int, int]
     need: dict[int, int]
 
+    def up(self, place: int) -> int:
+        """The next chunk's beginning, or the place itself where it is one."""
+        return -(-place // self.chunk) * self.chunk
+
+    def first(self, child: int, end: int) -> int:
+        """Where the first child of a run that ends before `end` begins."""
+        begin = self.up(end)
+        if not self.inside or begin == end:
+            return begin
+        again = (end + self.run[child] - 1) // self.chunk == (end - 1) // self.chunk
+        return begin if again and self.tail[child] in self.kids else end
+
+    def end(self, head: int, start: int) -> int:
+        """The end, with padding, of the subtree of a run that begins at `start`."""
+        more = 0
+        while True:
+            end, tail = start + self.run[head], self.tail[head]
+            if tail not in self.kids:
+                return self.up(end) + more
+            head, *others = self.kids[tail]
+            more += sum(self.size[k] for k in others)
+            start = self.first(head, end)
+
 
 def measure(
-    lengths: Sequence[int], parents: Sequence[int], members: Sequence[int], chunk: int
+    lengths: Sequence[int],
+    parents: Sequence[int],
+    members: Sequence[int],
+    chunk: int,
+    inside: bool = False,
 ) -> Sizes:
     """Sizes of the subtree made of `members` (ascending, closed under parents, one root)."""
     children: dict[int, list[int]] = {i: [] for i in members}
     for i in members[1:]:
         children[parents[i]].append(i)
-    sizes = Sizes({}, {}, {}, {}, {})
-    run, size, need = sizes.run, sizes.size, sizes.need
+    sizes = Sizes(chunk, inside, {}, {}, {}, {}, {}, {})
+    run, tail, size, need = sizes.run, sizes.tail, sizes.size, sizes.need
     for i in reversed(members):
         below = children[i]
         if len(below) == 1:
             child = below[0]
             sizes.only[i] = child
-            run[i] = lengths[i] + run[child]
-            rest = size[child] - -(-run[child] // chunk) * chunk
+            run[i], tail[i] = lengths[i] + run[child], tail[child]
             need[i] = need[child]
         else:
-            run[i] = lengths[i]
-            rest = need[i] = 0
+            run[i], tail[i] = lengths[i], i
+            need[i] = 0
             if below:
                 below.sort(key=lambda k: (need[k], size[k], k))
                 sizes.kids[i] = below
-                rest = sum(size[k] for k in below)
                 need[i] = max(1 + need[below[-2]], need[below[-1]])
-        size[i] = -(-run[i] // chunk) * chunk + rest
+        size[i] = sizes.end(i, 0)
     return sizes
 
 
@@ -92,20 +124,21 @@ def layout(
     members: Sequence[int],
     own: set[int] | None,
     chunk: int,
+    inside: bool = False,
 ) -> Block:
     """Lay the subtree made of `members` out as a Block.
 
     lengths, parents, scored: per segment of the tree, tokens, parent and scored tokens.
     members: as for `measure`. own: the members scored here (None: all), the rest are copies.
     """
-    sizes = measure(lengths, parents, members, chunk)
+    sizes = measure(lengths, parents, members, chunk, inside)
     segments: list[tuple[int, int, int, int, int, int]] = []
-    runs: list[tuple[int, int, int, int]] = []
+    runs: list[tuple[int, int, int, int, int, int]] = []
     learned = pairs = cursor = 0
     todo = [(members[0], -1, 0, ZERO, 0)]  # head of a run, token before, depth, load, slots in use
     while todo:
         i, before, depth, load, level = todo.pop()
-        start, end = cursor, cursor + sizes.size[i]
+        start, end = cursor, sizes.end(i, cursor)
         pairs += sizes.run[i] * depth + sizes.run[i] * (sizes.run[i] + 1) // 2
         while True:
             mine = own is None or i in own
@@ -117,9 +150,11 @@ def layout(
             if i not in sizes.only:
                 break
             i = sizes.only[i]
-        cursor = -(-cursor // chunk) * chunk
         kids = sizes.kids.get(i)
-        runs.append((start // chunk, load, cursor // chunk - 1, level if kids else -1))
+        last = (cursor - 1) // chunk
+        kept = level if kids else -1
+        runs.append((start, start // chunk, load, last, kept, cursor - last * chunk))
+        cursor = sizes.first(kids[0], cursor) if kids else sizes.up(cursor)
         if kids:
             # The last child frees the slot by loading it; the first just carries on.
             todo.append((kids[-1], before, depth, level, level))
@@ -143,6 +178,7 @@ def cuts(
     room: int,
     learned: int,
     chunk: int,
+    inside: bool = False,
 ) -> Iterator[tuple[list[int], set[int]]]:
     """Parts of a block that is too big, as (members, those scored there), filled in its order.
 
@@ -160,7 +196,7 @@ def cuts(
         fits = count + scored[i] <= learned
         if fits and more > room:
             members = sorted(part.union(new))
-            fits = measure(lengths, parents, members, chunk).size[members[0]] <= room
+            fits = measure(lengths, parents, members, chunk, inside).size[members[0]] <= room
         if not fits:
             yield sorted(part), own
             new = [i]

@@ -150,15 +150,22 @@ def blocks(one: Tree, shape: Shape, name: str = "tree 0") -> list[order.Block]:
         members.setdefault(roots[i], []).append(i)
     found = []
     for group in members.values():
-        block = order.layout(lengths, parents, scored, group, None, shape.chunk)
+        block = order.layout(lengths, parents, scored, group, None, shape.chunk, shape.inside)
         if block.length <= shape.length and block.learned <= shape.learned:
             found.append(block)
             continue
         _limits(one, group, lengths, scored, shape, name)
         found.extend(
-            order.layout(lengths, parents, scored, part, own, shape.chunk)
+            order.layout(lengths, parents, scored, part, own, shape.chunk, shape.inside)
             for part, own in order.cuts(
-                lengths, parents, scored, block, shape.length, shape.learned, shape.chunk
+                lengths,
+                parents,
+                scored,
+                block,
+                shape.length,
+                shape.learned,
+                shape.chunk,
+                shape.inside,
             )
         )
     for block in found:

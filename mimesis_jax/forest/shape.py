@@ -20,6 +20,9 @@ class Shape:
     block: tokens a block of these lists. Large ones feed matrix units; on CPUs 64 is faster, since
       smaller blocks leave out more of what no token may see (docs/forest.md).
     kernel: who reads the block lists, the project's own "loop" or, on TPUs, "splash".
+    inside: a segment's first child goes on in its last chunk, and the state at the fork is kept
+      from inside the chunk: half of the padding of short segments, for one product more a chunk of
+      each linear layer.
     """
 
     rows: int
@@ -30,6 +33,7 @@ class Shape:
     dense: int = 1024
     block: int = blocks.SIZE
     kernel: Literal["loop", "splash"] = "loop"
+    inside: bool = False
 
     def __post_init__(self):
         for name in ("rows", "length", "chunk", "learned", "slots", "block"):

@@ -124,10 +124,10 @@ def _joined(trees, members: list[int], common: int, shape: Shape):
     to compute; yields nothing where neither is less than the trees apart.
     """
     chunk = shape.chunk
-    alone = sum(_padded(trees[i], chunk) for i in members)
+    alone = sum(_padded(trees[i], shape) for i in members)
     options = []
     for cut in {common, common // chunk * chunk}:
-        cutters = [_without(trees[i], i, cut, chunk) for i in members]
+        cutters = [_without(trees[i], i, cut, shape) for i in members]
         bins = _bins(cutters, -(-cut // chunk) * chunk, shape)
         size = len(bins) * -(-cut // chunk) * chunk + sum(m.size for row in bins for m in row)
         options.append((size, cut, bins))
@@ -141,7 +141,7 @@ def _joined(trees, members: list[int], common: int, shape: Shape):
         if len(row) == 1:
             continue
         joined = _assembled(trees[inside[0]], cut, row)
-        if _slots(joined, chunk) <= shape.slots:
+        if _slots(joined, shape) <= shape.slots:
             found.append((joined, inside))
     return found
 
@@ -163,7 +163,7 @@ def _bins(members: Sequence[_Member], root: int, shape: Shape) -> list[list[_Mem
     return bins
 
 
-def _without(one: types.Tree, number: int, cut: int, chunk: int) -> _Member:
+def _without(one: types.Tree, number: int, cut: int, shape: Shape) -> _Member:
     """A tree without the first `cut` tokens of its lead; what hung on them has parent -1.
 
     The segments of a lead come first: each is the only child, so no other can come before it.
@@ -180,21 +180,21 @@ def _without(one: types.Tree, number: int, cut: int, chunk: int) -> _Member:
         arrays = {name: getattr(part, name)[gone:] for name in ARRAYS}
         moved[i] = len(parts)
         parts.append(dataclasses.replace(part, parent=parent, **arrays))  # type: ignore[arg-type]
-    size = _padded(parts, chunk)
+    size = _padded(parts, shape)
     return _Member(number, tuple(parts), size, tree.scored_count([tuple(parts)]))
 
 
-def _padded(parts: Sequence[types.Segment], chunk: int) -> int:
+def _padded(parts: Sequence[types.Segment], shape: Shape) -> int:
     """Padded tokens of the segments laid down by themselves."""
     return sum(
-        order.measure(lengths, parents, group, chunk).size[group[0]]
+        order.measure(lengths, parents, group, shape.chunk, shape.inside).size[group[0]]
         for lengths, parents, group in _families(parts)
     )
 
 
-def _slots(one: types.Tree, chunk: int) -> int:
+def _slots(one: types.Tree, shape: Shape) -> int:
     return max(
-        order.measure(lengths, parents, group, chunk).need[group[0]]
+        order.measure(lengths, parents, group, shape.chunk, shape.inside).need[group[0]]
         for lengths, parents, group in _families(one)
     )
 

@@ -20,7 +20,7 @@ class Trees:
     cos, sin: [B*T, rotary_dim / 2] fp32. mask: [B, T, T] bool, mask[b, t, s]: t attends to s; None
     where the forest has block lists. last: [B, T] int32, types.Forest.last with padding seen by
     itself only, so that no token sees nothing. blocks: see types.Blocks.
-    valid: [B, T]; halo: [B, N, 3]; load, store: [B, N]; slots: see types.Forest.
+    valid: [B, T]; halo: [B, N, 3]; load, store, kept: [B, N]; slots: see types.Forest.
     """
 
     cos: jax.Array
@@ -32,6 +32,7 @@ class Trees:
     halo: jax.Array
     load: jax.Array
     store: jax.Array
+    kept: jax.Array | None
     slots: int = dataclasses.field(metadata={"static": True})
 
 
@@ -58,6 +59,7 @@ def trees(spec: specs.Spec, forest: types.Forest) -> Trees:
         forest.halo,
         forest.load,
         forest.store,
+        forest.kept,
         slots=forest.slots,
     )
 

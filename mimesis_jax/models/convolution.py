@@ -49,6 +49,7 @@ def trail(
     store: jax.Array,
     tail: jax.Array,
     stack: jax.Array,
+    kept: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Windows [N, B, TAIL + C, ch] of chunks u [N, B, C, ch] in row order.
 
@@ -56,20 +57,23 @@ def trail(
 
     count: [N, B] int32, real tokens of each chunk, its first ones. load, store: [N, B], see
     delta.walk. tail [B, TAIL, ch]: the last inputs before the first chunk; stack [B, slots, TAIL,
-    ch]: those that the slots keep.
+    ch]: those that the slots keep. kept: [N, B], see types.Forest.
     """
     slots = stack.shape[1]
 
     def body(carry, xs):
         tail, stack = carry
-        u, count, load, store = xs
+        u, count, kept, load, store = xs
         fresh = (load >= 0)[:, None, None]
         lead = jnp.where(fresh, stacks.take(stack, jnp.maximum(load, 0)), tail)
         window = jnp.concatenate([lead, u], axis=1)
-        last = count[:, None] + jnp.arange(TAIL)  # column i of the window is input i - TAIL
-        tail = jnp.take_along_axis(window, last[..., None], axis=1)
-        stack = stacks.put(stack, tail, jnp.where(store < 0, slots + 1, store))
+        ahead = lambda count: jnp.take_along_axis(  # column i of the window is input i - TAIL
+            window, (count[:, None] + jnp.arange(TAIL))[..., None], axis=1
+        )
+        tail = ahead(count)
+        fork = tail if kept is None else ahead(jnp.minimum(kept, count))
+        stack = stacks.put(stack, fork, jnp.where(store < 0, slots + 1, store))
         return (tail, stack), window
 
-    carry, windows = jax.lax.scan(body, (tail, stacks.wide(stack)), (u, count, load, store))
+    carry, windows = jax.lax.scan(body, (tail, stacks.wide(stack)), (u, count, kept, load, store))
     return windows, carry[0], carry[1][:, :slots]

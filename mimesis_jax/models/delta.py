@@ -98,6 +98,7 @@ class Chunks:
 
     w [C, Dk], u [C, Dv]: the chunk writes u - w S. keep [C, Dk]: keys decayed to the chunk's end.
     decay []: what is left of S at the end. read [C, Dk], mix [C, C]: o = read S + mix (u - w S).
+    fork: (keep, decay) likewise to the token whose state the chunk stores; None: its last one.
     """
 
     w: jax.Array
@@ -106,15 +107,18 @@ class Chunks:
     decay: jax.Array
     read: jax.Array
     mix: jax.Array
+    fork: tuple[jax.Array, jax.Array] | None = None
 
 
 def chunks(
-    q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, g: jax.Array, size: int
-) -> Chunks:
+    q: jax.Array, k: jax.Array, v: jax.Array, beta: jax.Array, g: jax.Array, size: int,
+    kept: jax.Array | None = None,
+) -> Chunks:  # fmt: skip
     """Everything about the chunks that does not depend on the state (the WY form).
 
     q, k [B, T, H, Dk], v [B, T, H, Dv], beta, g [B, T, H], T a multiple of size. A token with
-    beta = 0 and g = 0 leaves the state as it is.
+    beta = 0 and g = 0 leaves the state as it is. kept: [N, B] int32, tokens of each chunk before
+    the state that it stores, 1 to C; None: all of them.
     """
 
     def split(x):  # [B, T, H, ...] -> [N, B, H, C, ...]
@@ -133,6 +137,12 @@ def chunks(
     strict = jnp.tril(jnp.ones((size, size), bool), -1)
     solve = inverse(jnp.where(strict, _matmul(told, turned) * fade, 0.0))
     grown = jnp.exp(total)[..., None]
+    fork = None
+    if kept is not None:
+        kept = kept[:, :, None, None]  # beside total [N, B, H, C]
+        reached = jnp.take_along_axis(total, kept - 1, axis=-1)
+        left = jnp.where(jnp.arange(size) < kept, reached - total, -jnp.inf)
+        fork = (k * jnp.exp(left)[..., None], jnp.exp(reached[..., 0]))
     return Chunks(
         w=_matmul(solve, told * grown),
         u=_matmul(solve, beta[..., None] * v),
@@ -140,6 +150,7 @@ def chunks(
         decay=jnp.exp(total[..., -1]),
         read=q * grown,
         mix=_matmul(q, turned) * fade,
+        fork=fork,
     )
 
 
@@ -187,15 +198,19 @@ def _walk(parts: Chunks, load, store, state, stack):
 
     def body(carry, xs):
         state, stack = carry
-        w, u, keep, decay, load, store = xs
+        w, u, keep, decay, fork, load, store = xs
         fresh = (load >= 0)[:, None, None, None]
         start = jnp.where(fresh, stacks.take(stack, jnp.maximum(load, 0)), state)
         written = u - _matmul(w, start)
-        end = decay[..., None, None] * start + _matmul(jnp.swapaxes(keep, -1, -2), written)
-        stack = stacks.put(stack, end, jnp.where(store < 0, slots + 1, store))
+        after = lambda keep, decay: (
+            decay[..., None, None] * start + _matmul(jnp.swapaxes(keep, -1, -2), written)
+        )
+        end = after(keep, decay)
+        kept = end if fork is None else after(*fork)
+        stack = stacks.put(stack, kept, jnp.where(store < 0, slots + 1, store))
         return (end, stack), (start, written)
 
-    xs = (parts.w, parts.u, parts.keep, parts.decay, load, store)
+    xs = (parts.w, parts.u, parts.keep, parts.decay, parts.fork, load, store)
     (state, stack), (starts, written) = jax.lax.scan(body, (state, stacks.wide(stack)), xs)
     return starts, written, state, stack[:, :slots]
 
@@ -207,7 +222,7 @@ def walk(
     """Follows a forest's chunks in row order, from the state and slots that earlier ones left.
 
     load, store: [N, B] int32, see types.Forest: a chunk starts from the chunk before it (-1), from
-    a slot, or from zero (`slots`), and may keep its end state.
+    a slot, or from zero (`slots`), and may keep its end state, or the one at its fork.
     state: [B, H, Dk, Dv], what the first chunk carries on from. stack: [B, slots, H, Dk, Dv].
 
     Returns o [N, B, H, C, Dv] of the chunks, the last one's end state, and the stack after them.
@@ -235,30 +250,40 @@ def _walk_bwd(saved, cotangents):
 
     def body(carry, xs):
         dstate, dstack = carry
-        w, keep, decay, load, store, dstart, dwritten = xs
+        w, keep, decay, fork, load, store, dstart, dwritten = xs
         # Whoever loaded the slot that this chunk stored has left its cotangent there.
         stored = (store >= 0)[:, None, None, None]
-        kept = jnp.where(store < 0, slots + 1, store)
-        dend = dstate + jnp.where(stored, stacks.take(dstack, kept), 0.0)
-        dstack = stacks.put(dstack, zero, kept)
+        slot = jnp.where(store < 0, slots + 1, store)
+        dkept = jnp.where(stored, stacks.take(dstack, slot), 0.0)
+        dstack = stacks.put(dstack, zero, slot)
+        dend = dstate
+        if fork is None:
+            dend = dstate + dkept
+        else:
+            dwritten = dwritten + _matmul(fork[0], dkept)
+            dstart = dstart + fork[1][..., None, None] * dkept
         dwritten = dwritten + _matmul(keep, dend)
         dstart = dstart + decay[..., None, None] * dend - _matmul(turn(w), dwritten)
         fresh = (load >= 0)[:, None, None, None]
         source = jnp.where(load < 0, slots + 1, load)
         dstack = stacks.put(dstack, stacks.take(dstack, source) + dstart, source)
-        return (jnp.where(fresh, 0.0, dstart), dstack), (dend, dwritten)
+        told = (dend, dwritten) if fork is None else (dend, dwritten, dkept)
+        return (jnp.where(fresh, 0.0, dstart), dstack), told
 
     by_read, by_mix = _matmul(turn(parts.read), dout), _matmul(turn(parts.mix), dout)
-    xs = (parts.w, parts.keep, parts.decay, load, store, by_read, by_mix)
+    xs = (parts.w, parts.keep, parts.decay, parts.fork, load, store, by_read, by_mix)
     carry = (dstate, stacks.wide(dstack))
-    (dstate, dstack), (dends, dwritten) = jax.lax.scan(body, carry, xs, reverse=True)
+    (dstate, dstack), (dends, dwritten, *dkept) = jax.lax.scan(body, carry, xs, reverse=True)
+    of_end = lambda down: (_matmul(written, turn(down)), jnp.sum(down * starts, axis=(-1, -2)))
+    keep, decay = of_end(dends)
     dparts = Chunks(
         w=-_matmul(dwritten, turn(starts)),
         u=dwritten,
-        keep=_matmul(written, turn(dends)),
-        decay=jnp.sum(dends * starts, axis=(-1, -2)),
+        keep=keep,
+        decay=decay,
         read=_matmul(dout, turn(starts)),
         mix=_matmul(dout, turn(written)),
+        fork=of_end(dkept[0]) if dkept else None,
     )
     return dparts, None, None, dstate, dstack[:, :slots]
 

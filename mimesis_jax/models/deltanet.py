@@ -93,14 +93,14 @@ class DeltaNet(weights.Holder):
         keys = self.spec.linear_key_heads * self.spec.linear_key_dim
         return jnp.split(mixed, (keys, 2 * keys), axis=-1)
 
-    def rule(self, q, k, v, beta, g, load, store, state, stack):
+    def rule(self, q, k, v, beta, g, load, store, state, stack, kept=None):
         """The delta rule over chunks in row order, from convolved q, k, v [B, n, channels].
 
-        beta, g: [B, n, Hv]; load, store [n / C, B]; state, stack: see delta.walk. Returns o
+        beta, g: [B, n, Hv]; load, store, kept [n / C, B]; state, stack: see delta.walk. Returns o
         [B, n, Hv, Dv] fp32, and the state and stack after the last chunk.
         """
         size = q.shape[1] // load.shape[0]
-        parts = delta.chunks(*self._heads(q, k, v), beta, g, size)
+        parts = delta.chunks(*self._heads(q, k, v), beta, g, size, kept)
         out, state, stack = delta.walk(parts, load, store, state, stack)
         return delta.rows(out), state, stack
 
@@ -144,7 +144,8 @@ class DeltaNet(weights.Holder):
         )
         beta, g = self.rates(x, trees.valid)
         (state, stack), _ = _start(self.spec, batch, trees.slots)
-        out, _, _ = self.rule(q, k, v, beta, g, trees.load.T, trees.store.T, state, stack)
+        kept = None if trees.kept is None else trees.kept.T
+        out, _, _ = self.rule(q, k, v, beta, g, trees.load.T, trees.store.T, state, stack, kept)
         return self.finish(out, x)
 
     def _long(self, x: jax.Array, trees: Trees, cut: long_rows.Parts) -> jax.Array:
@@ -161,26 +162,29 @@ class DeltaNet(weights.Holder):
         )
         own = {name: getattr(self, name)[...] for name, _ in layer.axes}
         rows = x.reshape(*trees.valid.shape, -1)
-        out = long_rows.run(layer, own, rows, trees.valid, trees.load, trees.store)
+        out = long_rows.run(layer, own, rows, trees.valid, trees.load, trees.store, trees.kept)
         return out.reshape(x.shape)
 
-    def part(self, x: jax.Array, valid: jax.Array, load: jax.Array, store: jax.Array, carry):
+    def part(self, x: jax.Array, valid: jax.Array, load, store, kept, carry):
         """What some chunks of long rows add to the result: [B, n, D] fp32, and the carry after.
 
-        x [B, n, D], valid [B, n], load and store [B, n / C]; carry: see _start.
+        x [B, n, D], valid [B, n], load and store [B, n / C], kept the same or None; carry: see
+        _start.
         """
         (state, stack), (tail, tails) = carry
         batch, length = valid.shape
-        load, store = load.T, store.T
+        load, store, kept = jax.tree.map(jnp.transpose, (load, store, kept))
         size = length // len(load)
         flat = jnp.where(valid[..., None], x, jnp.zeros((), x.dtype)).reshape(-1, x.shape[-1])
         u = jnp.concatenate(self.inputs(flat, batch), axis=-1)
         u = u.reshape(batch, len(load), size, -1).swapaxes(0, 1)
         real = jnp.sum(valid.reshape(batch, -1, size), axis=-1, dtype=jnp.int32)
-        windows, tail, tails = convolution.trail(u, real.T, load, store, tail, tails)
+        windows, tail, tails = convolution.trail(u, real.T, load, store, tail, tails, kept)
         mixed = convolution.apply(windows, jnp.concatenate(self.taps(), axis=-1), size)
         q, k, v = self.split(mixed.swapaxes(0, 1).reshape(batch, length, -1))
-        out, state, stack = self.rule(q, k, v, *self.rates(flat, valid), load, store, state, stack)
+        out, state, stack = self.rule(
+            q, k, v, *self.rates(flat, valid), load, store, state, stack, kept
+        )
         y = self.gate(out, flat)
         back = self.out[...].reshape(y.shape[-1], -1).astype(y.dtype)
         y = jnp.matmul(y, back, preferred_element_type=jnp.float32)

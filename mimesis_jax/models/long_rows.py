@@ -132,8 +132,8 @@ def _added(total: dict, more: dict, axes: dict, share, spec: specs.Spec, shares:
 class Layer:
     """What does not change in a run: the layer's spec, how it computes, how the row is cut.
 
-    group(weights, x [B, n, D], valid [B, n], load, store [B, n / C], carry) -> (y [B, n, D] fp32,
-    carry): a share's heads over one group; what they add to the layer's result.
+    group(weights, x [B, n, D], valid [B, n], load, store, kept [B, n / C], carry) -> (y [B, n, D]
+    fp32, carry): a share's heads over one group; what they add to the layer's result.
     blank(batch, slots) -> the carry that a share starts from. axes: of heads, by weight.
     """
 
@@ -151,14 +151,16 @@ class Layer:
         return _added(total, more, dict(self.axes), share, self.spec, self.cut.shares)
 
 
-def _piece(layer: Layer, row, number: jax.Array) -> list[jax.Array]:
-    """Group `number` of a row's arrays [B, T or T / C, ...]."""
+def _piece(layer: Layer, row, number: jax.Array) -> list:
+    """Group `number` of a row's arrays [B, T or T / C, ...], or of None."""
     count = layer.cut.stages * layer.cut.groups
-    return [_read(part, number, part.shape[1] // count, 1) for part in row]
+    return [
+        None if part is None else _read(part, number, part.shape[1] // count, 1) for part in row
+    ]
 
 
 def _group(layer: Layer, weights: dict, row, number: jax.Array, carry: Carry):
-    """All heads over group `number` of a row (x, valid, load, store): y [B, n, D] and the carry.
+    """All heads over group `number` of a row (x, valid, load, store, kept): y and the carry.
 
     The carry's leaves have the shares as their first axis.
     """
@@ -237,16 +239,17 @@ def _run_bwd(layer: Layer, saved, dy: jax.Array):
     begin = (zeros(weights), zeros(row[0]), last)
     stages = jnp.arange(layer.cut.stages)
     (dweights, dx, _), _ = jax.lax.scan(stage, begin, (stages, starts), reverse=True)
-    return dweights, (dx, None, None, None)
+    return dweights, (dx, None, None, None, None)
 
 
 _run.defvjp(_run_fwd, _run_bwd)
 
 
-def run(layer: Layer, weights: dict[str, jax.Array], x, valid, load, store) -> jax.Array:
+def run(layer: Layer, weights: dict[str, jax.Array], x, valid, load, store, kept=None) -> jax.Array:
     """The layer's y [B, T, D], in x's dtype, of x [B, T, D]; equal to computing the row at once.
 
-    weights: by name, as in deltanet.table. valid [B, T]; load, store [B, T / C], see types.Forest.
+    weights: by name, as in deltanet.table. valid [B, T]; load, store, kept [B, T / C], see
+    types.Forest.
     Sums over groups are made in the weights' dtype in the gradient, over heads in fp32.
     """
-    return _run(layer, weights, (x, valid, load, store))
+    return _run(layer, weights, (x, valid, load, store, kept))

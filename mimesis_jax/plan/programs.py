@@ -118,6 +118,7 @@ def forest(rows: shape.Shape, layout: Layout) -> types.Forest:
         tokens=token, valid=own((t,), bool), position=token, last=token, halo=own((n, 3)),
         load=chunk, store=chunk, source=learned, target=learned, weight=number, old_logp=number,
         advantage=number, gate=number, coached=number, slots=rows.slots, blocks=lists,
+        kept=chunk if rows.inside else None,
     )  # fmt: skip
 
 

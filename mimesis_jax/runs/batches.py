@@ -25,7 +25,7 @@ KINDS = ("trunk", "branch", "teacher")
 ARRAYS = tuple(
     field.name
     for field in dataclasses.fields(types.Forest)
-    if field.name not in ("slots", "blocks")
+    if field.name not in ("slots", "blocks", "kept")
 )
 LISTS = ("query", "key", "count", "edges")  # arrays of a forest's blocks
 
@@ -51,6 +51,8 @@ def save(path: Path, batch: Batch) -> None:
     for number, forest in enumerate(batch.forests):
         held = jax.device_get(forest)
         arrays |= {f"forest{number}/{name}": np.asarray(getattr(held, name)) for name in ARRAYS}
+        if held.kept is not None:
+            arrays[f"forest{number}/kept"] = np.asarray(held.kept)
         blocks.append(None)
         if held.blocks is not None:
             given = {name: getattr(held.blocks, name) for name in LISTS}
@@ -107,7 +109,8 @@ def _forest(arrays, prefix: str, slots: int, blocks: dict[str, Any] | None) -> t
             *(arrays.get(f"{prefix}blocks/{name}") for name in LISTS), **blocks  # type: ignore[arg-type]
         )  # fmt: skip
     values = {name: arrays[prefix + name] for name in ARRAYS}
-    return types.Forest(**values, slots=slots, blocks=held)  # type: ignore[arg-type]
+    kept = arrays.get(f"{prefix}kept")
+    return types.Forest(**values, slots=slots, blocks=held, kept=kept)  # type: ignore[arg-type]
 
 
 def flat(trees: Sequence[types.Tree]) -> dict[str, np.ndarray]:
