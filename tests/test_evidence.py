@@ -94,6 +94,14 @@ def test_gates_by_turn_and_what_they_tell_apart():
     # Followers 0.9 and 0.5 against 0.4 and 0.6: three of four pairs in order. Turn 6 has no kind.
     assert gates.separation(found, kinds) == 0.75
     assert np.isnan(gates.separation(found, [{0: True}, {0: True}]))
+    # Among replies of one act: in "ask" 0.2 and 0.9 are told apart, in "set" there is one kind.
+    told = [{0: 0.9, 1: 0.2, 2: 0.8}, {0: 0.1}]
+    marks = [{0: True, 1: False, 2: True}, {0: True}]
+    named = [{0: "ask", 1: "ask", 2: "set"}, {0: "set"}]
+    assert gates.separation_within(told, marks, named) == 1.0
+    assert gates.separation(told, marks) == pytest.approx(2 / 3)
+    named[0][1] = "look"
+    assert np.isnan(gates.separation_within(told, marks, named))
 
 
 # --- honesty of coaches -------------------------------------------------------------------------

@@ -28,6 +28,7 @@ def get_config():
         "leaking_coach": {"coach": "leaking"},
         "silent_on_right": {"coach": "silent_on_right"},
         "placebo": {"coach": "placebo"},
+        "placebo_30": {"coach": "placebo", "alpha": 0.3},
         "both_updates": {"csd_updates": 2},
         "beta_1": {"beta": 1.0},
         "half_rate": {"lr": rate / 2},
@@ -43,5 +44,5 @@ def get_config():
         made.against = "alpha_00"
         made.claims.claim_csd = ("alpha_05", "alpha_00")
         made.dose.alpha = tuple(doses)
-        made.measures.mechanism = {"goals": 192}
+        made.measures.mechanism = {"goals": 256}
     return made

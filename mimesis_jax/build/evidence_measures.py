@@ -11,6 +11,7 @@ import numpy as np
 from mimesis_jax import config as configs
 from mimesis_jax.build import evaluate, evidence_coach, evidence_run, measures, parts, world
 from mimesis_jax.coach import template
+from mimesis_jax.desk import acts
 from mimesis_jax.envs import desk
 from mimesis_jax.evaluation import cross, gates, honesty
 from mimesis_jax.runs import folder
@@ -118,8 +119,8 @@ def _mechanism(room: evidence_run.Room, chosen: Mechanism, agents) -> dict[str, 
     """Fresh episodes of the start agent with the simulator, coached: what the gate tells apart.
 
     auc_true, auc_placebo: replies that do what the true note says against the others, by the gate
-    under the true note and under another episode's. honesty: per coach the share of notes that
-    stay when the user's secrets are another user's.
+    under the true note and under another episode's; within: of replies of the same act only.
+    honesty: per coach the share of notes that stay when the user's secrets are another user's.
     """
     people, cast = population.SIMULATOR, room.cast
     first = world.EVALUATION + PLACE_GATES
@@ -132,21 +133,29 @@ def _mechanism(room: evidence_run.Room, chosen: Mechanism, agents) -> dict[str, 
     true = template.TemplateCoach()
     notes = [true.notes(e.dialogue) for e in played]
     kinds = [evidence_run.followed(e, said, 2) for e, said in zip(played, notes, strict=True)]
+    said_acts = [
+        {turn: getattr(acts.parse(e.dialogue[turn].public), "name", "none") for turn in kind}
+        for e, kind in zip(played, kinds, strict=True)
+    ]
 
-    def under(said) -> tuple[float, dict[str, float]]:
+    def under(said) -> tuple[float, float, dict[str, float]]:
         coached, seen = coaching.coached(
             cast.spec, room.params("agent_start"), trees, said, renderer=cast.world.renderer,
             shape=room.settings.shape, beta=chosen.beta,
         )  # fmt: skip
-        return gates.separation(gates.by_turn(coached), kinds), seen
+        found = gates.by_turn(coached)
+        within = gates.separation_within(found, kinds, said_acts)
+        return gates.separation(found, kinds), within, seen
 
     placebo = evidence_coach.make("placebo")
-    auc, seen = under(notes)
-    auc_placebo, blind = under([placebo.notes(e.dialogue) for e in played])
+    auc, within, seen = under(notes)
+    auc_placebo, within_placebo, blind = under([placebo.notes(e.dialogue) for e in played])
     followed = [kind for one in kinds for kind in one.values()]
     return {
         "auc_true": auc,
         "auc_placebo": auc_placebo,
+        "auc_true_within": within,
+        "auc_placebo_within": within_placebo,
         "replies": len(followed),
         "followed": float(np.mean(followed)) if followed else None,
         "gate_mean": seen["gate_mean"],

@@ -62,8 +62,9 @@ def evidence(found: Mapping[str, Any]) -> dict[str, Any]:
         dose += [point for curve in experiment["dose"].values() for point in curve]
         seen = experiment["measures"]
         if "mechanism" in seen:
-            kept = ("auc_true", "auc_true_ci95_t", "auc_placebo", "auc_placebo_ci95_t", "seeds")
-            told["mechanism"] = {name: seen["mechanism"][name] for name in kept}
+            aucs = ("auc_true", "auc_placebo", "auc_true_within", "auc_placebo_within")
+            names = ("seeds", *aucs, *(f"{name}_ci95_t" for name in aucs))
+            told["mechanism"] = {name: seen["mechanism"].get(name) for name in names}
         if "difficulty" in seen:
             told["difficulty"] = seen["difficulty"]["gaps"]
             told["difficulty_seeds"] = seen["difficulty"]["seeds"]

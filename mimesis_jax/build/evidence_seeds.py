@@ -79,12 +79,13 @@ def _difficulty(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _mechanism(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = ("auc_true", "auc_placebo", "followed", "gate_mean", "gate_mean_placebo", "none_share")
+    aucs = ("auc_true", "auc_placebo", "auc_true_within", "auc_placebo_within")
+    names = (*aucs, "followed", "gate_mean", "gate_mean_placebo", "none_share")
     held: dict[str, Any] = {name: _mean([one[name] for one in found]) for name in names}
     honesty = {
         coach: _mean([one["honesty"][coach] for one in found]) for coach in found[0]["honesty"]
     }
-    for name in ("auc_true", "auc_placebo"):
+    for name in aucs:
         seen = [one[name] for one in found if one[name] is not None]
         held[f"{name}_by_seed"] = seen
         held[f"{name}_ci95_t"] = _by_t(seen)

@@ -35,3 +35,27 @@ def separation(gates: Sequence[Turns], follows: Sequence[Mapping[int, bool]]) ->
     if all(kinds) or not any(kinds):
         return float("nan")
     return statistics.auc([gate for gate, _ in both], kinds)
+
+
+def separation_within(
+    gates: Sequence[Turns],
+    follows: Sequence[Mapping[int, bool]],
+    groups: Sequence[Mapping[int, str]],
+) -> float:
+    """`separation` of replies of one group only, a mean over groups by their pairs of replies.
+
+    Any note moves the gate of some kinds of reply more than of others, and which kind a reply is
+    says something about whether it follows its note; so even a note that knows nothing may seem to
+    separate. groups: per episode {turn: kind of reply}. Not a number where no group has both.
+    """
+    found: dict[str, list[tuple[float, bool]]] = {}
+    for gate, kind, group in zip(gates, follows, groups, strict=True):
+        for turn in gate.keys() & kind.keys() & group.keys():
+            found.setdefault(group[turn], []).append((gate[turn], kind[turn]))
+    total, weight = 0.0, 0
+    for pairs in found.values():
+        scores, kinds = zip(*pairs, strict=True)
+        if count := sum(kinds) * (len(kinds) - sum(kinds)):
+            total += count * statistics.auc(scores, kinds)
+            weight += count
+    return total / weight if weight else float("nan")
