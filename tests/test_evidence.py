@@ -494,6 +494,13 @@ def test_an_experiment_of_other_models_is_named_and_left_out(out):
     assert "Coached self-distillation: made with other" not in html
 
 
+def test_a_mean_without_its_draws_is_the_mean():
+    values = np.random.default_rng(0).random((3, 4, 5))
+    values[0, 1], values[2, :, 3] = np.nan, np.nan
+    assert pooled.mean(values) == pytest.approx(pooled.over(values).mean, abs=1e-12)
+    assert np.isnan(pooled.mean(np.full((2, 1, 3), np.nan)))
+
+
 def test_what_was_wanted_is_told(out):
     evidence_results.write(out)
     held = json.loads((out / "results.json").read_text())["experiments"]["training_user"]

@@ -82,13 +82,14 @@ def evidence(
     done = sum(job.weight for job in every if job.done())
     total = round(sum(job.weight for job in every))
     with compiled, progress.Bar(total, what, done=round(done), delay=0.0, every=0.0) as bar:
-        for own in jobs.values():
-            for job in own:
+        for seed in todo:
+            for job in jobs[seed]:
                 if not job.done():
                     job.work()
                     bar.step(max(1, round(job.weight)), finished=job.what)
-            found = _written(out)  # a page after every seed
-    return found
+            if seed != todo[-1]:
+                _written(out)  # a page after every seed
+    return _written(out)
 
 
 def _again(config: ConfigDict, out: Path, seeds: int, start: Path | None, only: Sequence[int]):

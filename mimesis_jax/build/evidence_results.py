@@ -171,10 +171,10 @@ class Experiment:
             "missing": float(np.mean(~np.isfinite(values))),
             **evidence_seeds.told(whole),
             "by_user": {
-                user: pooled.over(values[:, [i]]).mean for i, user in enumerate(users)
+                user: pooled.mean(values[:, [i]]) for i, user in enumerate(users)
             },
             "own": None if alone is None else evidence_seeds.told(alone),
-            "ceiling": pooled.over(self.success(self.asked["ceilings"][name], above)).mean
+            "ceiling": pooled.mean(self.success(self.asked["ceilings"][name], above))
             if above else None,
             "difference": None if gap is None else evidence_seeds.told(gap) | {"seeds": others},
             "turns": float(np.mean([found[s]["turns"] for s in seeds])),
@@ -192,7 +192,7 @@ class Experiment:
         found = self.judged(start["folder"]) if start and few else {}
         if not found:
             return None
-        return pooled.over(self.success(start["folder"], sorted(found))[:, :, :few]).mean
+        return pooled.mean(self.success(start["folder"], sorted(found))[:, :, :few])
 
     def _training(self, arm: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
         """Means over seeds: the learning curve by tokens, and what is watched at each step."""

@@ -67,7 +67,7 @@ def _difficulty(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             kind: np.array([one[agent][kind] for one in found], np.float64)
             for kind in found[0][agent]
         }
-        success[agent] = {kind: pooled.over(v[:, None]).mean for kind, v in rows.items()}
+        success[agent] = {kind: pooled.mean(v[:, None]) for kind, v in rows.items()}
         gaps[agent] = {}
         for kind in ("simulator", "assistant"):
             gap = pooled.difference(rows["reference"][:, None], rows[kind][:, None])

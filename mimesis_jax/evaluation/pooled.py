@@ -34,13 +34,7 @@ def over(success: np.ndarray) -> Pooled:
     Every seed weighs alike, and in it every user with whom anything could be scored.
     Raises ValueError for another number of axes.
     """
-    values = np.asarray(success, np.float64)
-    if values.ndim != 3:
-        raise ValueError(f"success of shape {values.shape}: give seeds x users x goals")
-    there = np.isfinite(values)
-    heard = there.sum(axis=2, keepdims=True)
-    users = (heard > 0).sum(axis=1, keepdims=True)
-    weights = np.broadcast_to(1.0 / np.maximum(1, heard * users), values.shape)[there]
+    values, there, weights = _weighed(success)
     by_seed = tuple(cross.mean(np.array([cross.mean(row) for row in seed])) for seed in values)
     if not there.any():
         nothing = statistics.Interval(float("nan"), float("nan"), float("nan"))
@@ -49,6 +43,23 @@ def over(success: np.ndarray) -> Pooled:
     both = statistics.mean_ci(values[there], np.stack([goal, seed], axis=1), weights=weights)
     alone = statistics.mean_ci(values[there], goal, weights=weights)
     return Pooled(both.mean, both, alone, by_seed)
+
+
+def mean(success: np.ndarray) -> float:
+    """The mean of `over` alone, without the draws of its intervals."""
+    values, there, weights = _weighed(success)
+    return float(weights @ values[there] / weights.sum()) if there.any() else float("nan")
+
+
+def _weighed(success: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Values [S, U, G], where they are, and the weights of those that are."""
+    values = np.asarray(success, np.float64)
+    if values.ndim != 3:
+        raise ValueError(f"success of shape {values.shape}: give seeds x users x goals")
+    there = np.isfinite(values)
+    heard = there.sum(axis=2, keepdims=True)
+    users = (heard > 0).sum(axis=1, keepdims=True)
+    return values, there, np.broadcast_to(1.0 / np.maximum(1, heard * users), values.shape)[there]
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> Pooled:
