@@ -6,9 +6,9 @@ reads   one agent with reference users, the simulator and the assistant, the sam
         and the arm trained on the simulator (claim 1's, trained here where it is not there yet)
 wanted  gap of the simulator (reference minus it) within 0.05, the assistant's larger
 time    about half a minute a seed on two cores where the arm is there
-came    one seed, before the simulator's data had enough corrections (world.twisted): its gap +0.08
-        [0.00, 0.17] by the start and +0.14 [0.07, 0.21] by the arm trained on it, of the assistant
-        -0.53 and -0.17; since then -0.02 and +0.01 in a trial, see docs/log.md
+came    five seeds: -0.03 [-0.10, 0.05] by the start and +0.02 [-0.03, 0.06] by the arm trained on
+        it, of the assistant -0.47 and -0.13. (At temperature 1 +0.04 and +0.09 on four seeds, before
+        world.twisted +0.08 and +0.14 on one: docs/log.md)
 """
 
 from pathlib import Path

@@ -169,7 +169,7 @@ class _Seed:
         found = []
         if self.models.parent == self.path:
             ready = functools.partial(evidence_prepare.prepared, self.models)
-            found.append(Job(f"preparation {here}", 440.0, ready, self._prepare))
+            found.append(Job(f"preparation {here}", 600.0, ready, self._prepare))
         judged = evidence_run.evaluation_name(self.asked.evaluation)
         for name, arm in self.asked.arms.items():
             if not arm.seeds or self.seed < arm.seeds:

@@ -133,12 +133,12 @@ def _ceiling(arm: Arm) -> Arm:
 
 
 def weight(asked: Experiment, arm: Arm) -> float:
-    """About the seconds that an arm takes on two cores."""
-    judging = 0.15 * asked.evaluation.goals
+    """About the seconds that an arm takes in a process with one core."""
+    judging = 0.2 * asked.evaluation.goals
     if arm.learns in ("nothing", "scripted"):
         return judging
     if arm.learns == "perfect":
-        return judging + 30.0
+        return judging + 40.0
     one = asked.training.of(arm)
-    step = (3.6 if arm.user == "simulator" else 1.4) + (0.8 if arm.alpha > 0 else 0.0)
+    step = (5.8 if arm.user == "simulator" else 4.5) + (0.3 if arm.alpha > 0 else 0.0)
     return judging + one.steps * step * one.goals * one.copies / 128

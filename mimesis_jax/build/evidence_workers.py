@@ -95,7 +95,11 @@ def share(
         log = out / LOGS / f"seeds_{'_'.join(map(str, own))}.log"
         works.append(Work(run, own, log, tuple(cores[i::workers]) or (cores[i % len(cores)],)))
     said = "; ".join(f"{work.name} in {work.log}" for work in works)
-    print(f"{workers} processes share the seeds and say how they do: {said}", file=sys.stderr)
+    left = sum(job.weight for job in jobs if not job.done()) / workers
+    print(
+        f"{workers} processes share the seeds, for about {progress.span(left)}, and say how they "
+        f"do: {said}", file=sys.stderr,
+    )  # fmt: skip
     spawn = multiprocessing.get_context("spawn")
     running: dict[Any, tuple[Any, Any, Work]] = {}
     wrong: list[str] = []
