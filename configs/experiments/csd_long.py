@@ -6,7 +6,7 @@ arms    with the reference population as user (rules are quick), 4 x 8 episodes 
         0.05 and 0.3, and 0.3 with an entropy bonus as a guard; one seed, so a look and no test
 time    about 22 minutes on one core
 came    0.80, 0.79, 0.77, 0.79 with the nine users: no collapse; entropy falls to 0.05 to 0.07 with
-        and without CSD, the gate's AUC from 0.97 to 0.6 to 0.8, turns stay; 0.3 ends 0.04 below none
+        and without CSD, the gate's AUC from 0.97 to 0.6 to 0.8, turns stay; 0.3 ends 0.04 below it
 """
 
 from pathlib import Path

@@ -7,8 +7,8 @@ reads   one agent with reference users, the simulator and the assistant, the sam
 wanted  gap of the simulator (reference minus it) within 0.05, the assistant's larger
 time    about half a minute a seed on two cores where the arm is there
 came    five seeds: -0.03 [-0.10, 0.05] by the start and +0.02 [-0.03, 0.06] by the arm trained on
-        it, of the assistant -0.47 and -0.13. (At temperature 1 +0.04 and +0.09 on four seeds, before
-        world.twisted +0.08 and +0.14 on one: docs/log.md)
+        it, of the assistant -0.47 and -0.13. (At temperature 1 +0.04 and +0.09 on four seeds,
+        before world.twisted +0.08 and +0.14 on one: docs/log.md)
 """
 
 from pathlib import Path

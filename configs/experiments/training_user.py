@@ -7,8 +7,8 @@ arms    simulator, reference (its "humans"), assistant as user at 100, 80 and 60
 claim   simulator minus assistant_100, over nine users whom nobody trained with
 time    about 21 minutes a seed on one core, 10 of them the preparation: 55 minutes for five on two
 came    five seeds: start 0.34, simulator 0.71, reference 0.77, assistant 0.40 (1.00 with its own
-        user), at 80 % 0.68, at 60 % 0.75, SFT on perfect 0.75, ceiling 0.94; simulator minus assistant
-        +0.31 [0.20, 0.42], by Student's t over seeds [0.14, 0.49]
+        user), at 80 % 0.68, at 60 % 0.75, SFT on perfect 0.75, ceiling 0.94; simulator minus
+        assistant +0.31 [0.20, 0.42], by Student's t over seeds [0.14, 0.49]
 """
 
 from pathlib import Path
