@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -114,6 +115,7 @@ class Bench:
     ) -> tuple[dict[str, forms.Setting], dict[str, dict[str, float]]]:
         """Each form's best setting, and real tokens a second by chunk and form."""
         _say(f"chunk sizes and micro-batches, {title}")
+        _let_go()
         trainer, sweep = forms.trainer(self.params, trees), self.sweep
         best: dict[str, forms.Setting] = {}
         rates: dict[str, dict[str, float]] = {}
@@ -166,6 +168,7 @@ class Bench:
     ) -> dict[str, Any]:
         """One workload's figures; exact: log-probs are compared as well as gradients."""
         _say(title)
+        _let_go()
         trainer = forms.trainer(self.params, trees)
         chosen = {name: self._best(trainer, name, trees, tuned[name]) for name in forms.FORMS}
         calls: Calls = {str(n): functools.partial(trainer.gradient, b) for n, b in chosen.items()}
@@ -293,6 +296,13 @@ def _summary(every: Sequence[dict[str, Any]], figures: dict[str, Any]) -> dict[s
             "gradients": grad <= CLOSE,
         },
     }  # fmt: skip
+
+
+def _let_go() -> None:
+    """Lets the programs go that nobody needs any more: each takes several memory maps, of which
+    Linux gives a process 65,530, and a whole run compiles for more than a hundred shapes."""
+    jax.clear_caches()
+    gc.collect()
 
 
 def _say(line: str) -> None:
