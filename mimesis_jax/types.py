@@ -189,8 +189,7 @@ class Blocks:
 class Forest:
     """Segments packed into fixed-shape rows in depth-first pre-order, branch before continuation.
 
-    tokens: [B, T] int32; each run of segments (forest.order) starts at a multiple of the chunk C
-      and its tail is padding, or where the run before it ends (Shape.inside).
+    tokens: [B, T] int32; a run of segments (forest.order) starts at a multiple of the chunk C.
     valid: [B, T] bool; a real token.
     position: [B, T] int32; depth on its path, from 0 at a root (RoPE).
     last: [B, T] int32; end (exclusive) of the subtree of the token's segment: t attends to s
@@ -199,8 +198,7 @@ class Forest:
     load: [B, T/C] int32; state the chunk starts from: -1 carry on, `slots` the zero state,
       0..slots-1 a slot.
     store: [B, T/C] int32; slot that keeps the chunk's end state, -1 none.
-    kept: [B, T/C] int32; tokens of the chunk, 1 to C, before the state that it stores; None: states
-      are kept at chunks' ends only.
+    kept: [B, T/C] int32; tokens of the chunk, 1 to C, before the state that it stores; None: all.
     source: [B, M] int32; index in the row of the hidden state that predicts a learned token
       (the predecessor on its path, not t - 1). 0 on padding.
     target: [B, M] int32; the learned token's id.

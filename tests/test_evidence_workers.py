@@ -121,7 +121,9 @@ def until(condition, seconds=60):
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nobody_works_on_when_the_first_process_has_ended(tmp_path, end):
     code = (
-        "import test_evidence_workers as t, pathlib\nfrom mimesis_jax.runs import signals\n"
+        "import test_evidence_workers as t, pathlib, signal\nfrom mimesis_jax.runs import signals\n"
+        # Ignored where the tests were started in the background.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"with signals.heard(): t.share(pathlib.Path({str(tmp_path)!r}), 'hangs')"
     )
     here = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
