@@ -189,7 +189,7 @@ class Blocks:
 class Forest:
     """Segments packed into fixed-shape rows in depth-first pre-order, branch before continuation.
 
-    tokens: [B, T] int32; a run of segments (forest.order) starts at a multiple of the chunk C.
+    tokens: [B, T] int32; a run of segments (forest.order) begins a chunk, or goes on inside one.
     valid: [B, T] bool; a real token.
     position: [B, T] int32; depth on its path, from 0 at a root (RoPE).
     last: [B, T] int32; end (exclusive) of the subtree of the token's segment: t attends to s
