@@ -10,7 +10,7 @@ packed  the same sequences, several a row, so that hardly a place is padding
 Each form runs at its own best chunk, micro-batch, attention (dense, or in blocks) and row length,
 swept and printed: chunks, then micro-batches, then blocks, then (the forest) whether forks lie
 inside chunks, on the dialogues of 8 turns (for those of log-normal lengths, the worst case and the
-demo's on their own), row lengths on every workload: of all those laid out, the two that compute
+demo's on their own), row lengths on every workload: of all those laid out, the three that compute
 least are timed. The best of each form then run in turn, and medians
 count. `padded` and `packed` are their times over the forest's; the token ratios beside them are
 tokens computed, padding included, over the forest's, which the times could reach if a token cost
@@ -21,7 +21,7 @@ forest's real tokens a second over those of the better plain rows. `cpu_padded` 
 the ratios of processor time: on a machine that others use they are the steadier ones.
 
 Workloads: 4, 8 and 16 thinking turns of 60 public and 60 private tokens; log-normal lengths of mean
-60, in a batch twice as large, since four dialogues of such lengths leave rows a quarter empty; the
+60, in a batch four times as large, since few dialogues of such lengths leave rows half empty; the
 worst case, every part one token longer than the chunk that the dialogues of 8 turns are best at;
 the demo's own dialogues, the user's chair (it thinks) and the agent's (a line each, copies of a
 goal share their prompt).
@@ -66,7 +66,7 @@ class Sweep:
 
 
 QUICK = Sweep(chunks=(4, 8), micro=(4096,), blocks=(), stretches=(1.0,), size=128, repeats=1)
-TIMED = 2  # row lengths of a form and workload
+TIMED = 3  # row lengths of a form and workload
 
 
 def model(quick: bool) -> specs.Spec:
@@ -232,7 +232,7 @@ def run(argv: Sequence[str]) -> dict[str, Any]:
     tuned, chunks = bench.tune("8 turns", same[8])
     turns = {str(k): bench.compare(f"{k} turns", same[k], tuned, exact=k == 16) for k in same}
     spread = workloads.lognormal(part, most=7 * part)
-    uneven = dialogues(8, spread, part, 1, times=2)  # four of such lengths fill no rows
+    uneven = dialogues(8, spread, part, 1, times=4)  # few of such lengths fill no rows
     loose, _ = bench.tune("log-normal", uneven)
     lognormal = bench.compare("log-normal", uneven, loose)
     worst = tuned["forest"].chunk + 1
