@@ -101,7 +101,7 @@ def _gap(arm: Mapping[str, Any]) -> str:
     gap = arm["difference"]
     if gap is None or numbers.finite(gap["mean"]) is None or gap["mean"] == 0:
         return ""
-    return f"{numbers.signed(gap['mean'])} [{numbers.interval(gap['ci95']) or numbers.NONE}]"
+    return f"{numbers.signed(gap['mean'], 3)} [{numbers.interval(gap['ci95']) or numbers.NONE}]"
 
 
 def dose(knob: str, points: Sequence[Mapping[str, Any]], arms: Mapping[str, Any]):
