@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from test_processes import wait
 
 from mimesis_jax import config as configs
 from mimesis_jax.build import evidence_workers as workers
-from mimesis_jax.runs import disk
+from mimesis_jax.runs import disk, lock
 
 
 @dataclasses.dataclass
@@ -103,19 +104,7 @@ def test_what_one_could_not_do_is_told_and_the_others_go_on(tmp_path, capfd, how
     assert ("planted" in (tmp_path / "logs" / "seeds_1.log").read_text()) == (how == "breaks")
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-def until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+alive = lambda pid: lock._alive({"pid": pid})
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -130,12 +119,12 @@ def test_nobody_works_on_when_the_first_process_has_ended(tmp_path, end):
     first = subprocess.Popen([sys.executable, "-c", code], env=here, stderr=subprocess.DEVNULL)
     try:
         there = [tmp_path / "pid_0", tmp_path / "pid_1"]
-        until(lambda: all(path.exists() and path.read_text() for path in there))
+        assert wait(lambda: all(path.exists() and path.read_text() for path in there), 60)
         pids = [int(path.read_text()) for path in there]
         assert all(map(alive, pids))
         first.send_signal(end)
         first.wait(60)
-        until(lambda: not any(map(alive, pids)))
+        assert wait(lambda: not any(map(alive, pids)), 60)
     finally:
         first.kill()
         first.wait()

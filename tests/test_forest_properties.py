@@ -26,6 +26,7 @@ SPEC = dataclasses.replace(
     linear_key_dim=8, linear_value_dim=8, init_std=0.2,
 )  # fmt: skip
 SHAPE = pack.Shape(rows=2, length=192, chunk=CHUNK, learned=160, slots=4)
+INSIDE = dataclasses.replace(SHAPE, inside=True)
 ALONE = pack.Shape(rows=8, length=72, chunk=CHUNK, learned=72, slots=1)  # 6 generations of 3C
 LENGTHS = (1, 2, 3, 4, 5, 8, 11, 12)
 
@@ -58,9 +59,6 @@ def graded(spec, params, forest):
 
     grads, logp = jax.grad(total, has_aux=True)(params)
     return logp, grads
-
-
-INSIDE = dataclasses.replace(SHAPE, inside=True)
 
 
 def run(trees, shape, spec=SPEC):

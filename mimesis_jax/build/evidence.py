@@ -32,7 +32,7 @@ from mimesis_jax.build import (
 from mimesis_jax.build.evidence_arms import STAGE, Arm
 from mimesis_jax.config import ConfigDict
 from mimesis_jax.report import evidence as page
-from mimesis_jax.runs import checkpoint, compiles, disk, progress
+from mimesis_jax.runs import checkpoint, compiles, disk
 
 
 def evidence(
@@ -79,14 +79,12 @@ def evidence(
             found = _written(out)
         return found
     compiles.keep_programs(out / ".compiled")
-    done = sum(job.weight for job in every if job.done())
-    total = round(sum(job.weight for job in every))
-    with compiled, progress.Bar(total, what, done=round(done), delay=0.0, every=0.0) as bar:
+    with compiled, evidence_workers.Bar(every, what) as bar:
         for seed in todo:
             for job in jobs[seed]:
                 if not job.done():
                     job.work()
-                    bar.step(max(1, round(job.weight)), finished=job.what)
+                    bar.finished(job)
             if seed != todo[-1]:
                 _written(out)  # a page after every seed
     return _written(out)
@@ -179,11 +177,7 @@ class _Seed:
                     Job(f"{name} {here}", evidence_plan.weight(self.asked, arm), ready, work)
                 )
         for kind, chosen in self.asked.measures.items():
-            path = (
-                self.path
-                / "measured"
-                / evidence_measures.name(kind, chosen, self.asked.training.simulator)
-            )
+            path = self.path / "measured" / self.asked.measured(kind)
             ready = functools.partial(_finished, path, kind)
             work = functools.partial(self._measure, kind, chosen)
             found.append(Job(f"{kind} {here}", 25.0, ready, work))

@@ -50,10 +50,7 @@ class Experiment:
             "against": self.against,
             "claims": {claim: list(pair) for claim, pair in self.claims.items()},
             "dose": {knob: list(names) for knob, names in self.dose.items()},
-            "measures": {
-                kind: evidence_measures.name(kind, chosen, self.training.simulator)
-                for kind, chosen in self.measures.items()
-            },
+            "measures": {kind: self.measured(kind) for kind in self.measures},
             "evaluation": evidence_run.evaluation_name(self.evaluation),
             "goals": self.evaluation.goals,
             "steps": self.training.agent.steps,
@@ -61,6 +58,10 @@ class Experiment:
             "curve_goals": self.training.curve_goals,
             "made": self.made(),
         }
+
+    def measured(self, kind: str) -> str:
+        """Folder of one of the measures."""
+        return evidence_measures.name(kind, self.measures[kind], self.training.simulator)
 
     def made(self) -> str:
         """Hash of what experiments of one folder must have in common to be read together."""

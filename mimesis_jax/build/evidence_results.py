@@ -79,10 +79,9 @@ def _made(out: Path) -> dict[str, Any]:
     """Seconds spent on the whole folder, and with which code its run folders were begun."""
     seconds: dict[str, float] = {}
     revisions: dict[str, int] = {}
+    kind = {"prepared": "preparation", "arms": "arms", "measured": "measures"}
     for path in sorted(out.glob("seed_*/**/phases.json")):
-        kind = {"prepared": "preparation", "arms": "arms", "measured": "measures"}
-        room = path.parent.name if path.parent.name == "prepared" else path.parent.parent.name
-        name = kind.get(room, room)
+        name = kind[path.relative_to(out).parts[1]]
         spent = sum(one.get("seconds", 0.0) for one in (disk.read(path) or {}).values())
         seconds[name] = seconds.get(name, 0.0) + spent
         git = (disk.read(path.parent / "versions.json") or {}).get("git") or {}
@@ -120,7 +119,6 @@ class Experiment:
             "goals_needed": self._needed(arms),
             "curve_start": self.curve_start() if "start" in arms else None,
             "curve_goals": self.asked["curve_goals"],
-            "folders": sorted({arm["folder"] for arm in arms.values()}),
             "seconds": self._seconds(),
         }
 

@@ -62,6 +62,18 @@ def _memory() -> int:
         return MEMORY
 
 
+class Bar(progress.Bar):
+    """How far jobs (build.evidence.Job) are, by their weights."""
+
+    def __init__(self, jobs: Sequence[Any], what: str):
+        done = sum(job.weight for job in jobs if job.done())
+        total = sum(job.weight for job in jobs)
+        super().__init__(round(total), what, done=round(done), delay=0.0, every=0.0)
+
+    def finished(self, job: Any) -> None:
+        self.step(max(1, round(job.weight)), finished=job.what)
+
+
 @dataclasses.dataclass(frozen=True)
 class Work:
     """What a process is sent: how to run, the seeds it takes, its log, its cores."""
@@ -120,9 +132,7 @@ def share(
 def _watch(running: dict, wrong: list[str], jobs: Sequence[Any], what: str) -> None:
     """Shows what is finished until nobody works any more."""
     left = [job for job in jobs if not job.done()]
-    total = round(sum(job.weight for job in jobs))
-    begun = total - round(sum(job.weight for job in left))
-    with progress.Bar(total, what, done=begun, delay=0.0, every=0.0) as bar:
+    with Bar(jobs, what) as bar:
         while running:
             for sentinel in connection.wait(list(running), timeout=LOOK):
                 process, pipe, work = running.pop(sentinel)
@@ -133,7 +143,7 @@ def _watch(running: dict, wrong: list[str], jobs: Sequence[Any], what: str) -> N
                     print(f"mimesis: {told}{others}", file=sys.stderr, flush=True)
             for job in [job for job in left if job.done()]:
                 left.remove(job)
-                bar.step(max(1, round(job.weight)), finished=job.what)
+                bar.finished(job)
 
 
 def _told(process: Any, pipe: Any, work: Work) -> str | None:

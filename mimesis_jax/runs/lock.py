@@ -45,8 +45,9 @@ class Lock:
 
     def _take(self) -> int:
         while True:
-            if self._there() in _held:  # not even opened: closing any descriptor of the file would
-                # drop this process's record lock on it
+            # Not even opened: closing any descriptor of the file would drop this process's record
+            # lock on it.
+            if _there(self.path) in _held:
                 raise disk.RunError(self._refusal({"pid": os.getpid(), "host": _host()}))
             try:
                 fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -63,7 +64,7 @@ class Lock:
                 beaten = os.fstat(fd).st_mtime
                 os.close(fd)
                 raise disk.RunError(self._refusal(holder, beaten))
-            if self._there() != inode:  # its holder removed it between our open and our lock
+            if _there(self.path) != inode:  # its holder removed it between our open and our lock
                 os.close(fd)
                 continue
             me = {"pid": os.getpid(), "host": _host(), "born": _process(os.getpid())[1]}
@@ -72,12 +73,6 @@ class Lock:
             os.pwrite(fd, text.encode(), 0)
             _held[inode] = self.path
             return fd
-
-    def _there(self) -> tuple[int, int] | None:
-        with contextlib.suppress(FileNotFoundError):
-            stat = os.stat(self.path)
-            return (stat.st_dev, stat.st_ino)
-        return None
 
     def _beat(self, fd: int) -> None:
         while not self._over.wait(BEAT):
@@ -112,7 +107,7 @@ class Lock:
         inode = _inode(self._fd)
         _held.pop(inode, None)
         with contextlib.suppress(OSError):
-            if self._there() == inode:  # else somebody has taken it over by hand: it is theirs
+            if _there(self.path) == inode:  # else somebody has taken it over by hand: it is theirs
                 self.path.unlink()
         os.close(self._fd)
         self._fd = -1
@@ -123,13 +118,20 @@ def leave() -> None:
     restarts the run on another host would have to remove them by hand."""
     for inode, path in list(_held.items()):
         with contextlib.suppress(OSError):
-            stat = path.stat()
-            if (stat.st_dev, stat.st_ino) == inode:
+            if _there(path) == inode:
                 path.unlink()
 
 
-def _inode(fd: int) -> tuple[int, int]:
-    stat = os.fstat(fd)
+def _there(path: Path) -> tuple[int, int] | None:
+    """The inode that lies at the path now, None where there is nothing."""
+    with contextlib.suppress(FileNotFoundError):
+        return _inode(path)
+    return None
+
+
+def _inode(where: int | Path) -> tuple[int, int]:
+    """Device and inode of an open file or of a path."""
+    stat = os.stat(where)
     return (stat.st_dev, stat.st_ino)
 
 

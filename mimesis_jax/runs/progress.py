@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import TextIO, TypeVar
+from typing import Self, TextIO, TypeVar
 
 import tqdm
 
@@ -72,7 +72,7 @@ class Bar:
         if self._bar is not None:
             self._bar.close()
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_) -> None:
